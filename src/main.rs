@@ -1,0 +1,2 @@
+//! The `photofinish` binary.
+fn main() {}
