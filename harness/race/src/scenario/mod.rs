@@ -1,0 +1,2 @@
+//! Scenarios: what a YAML file says, checked against the system it is for.
+pub mod yaml;

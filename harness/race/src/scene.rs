@@ -1,0 +1,136 @@
+//! What a step acts on: the running world with the system's live state.
+use std::any::Any;
+use std::time::Duration;
+
+use indexmap::IndexMap;
+use photofinish_sim::choices::Choices;
+use photofinish_sim::gate::Gates;
+use photofinish_sim::trace::{Entry, EntryId, Trace};
+use photofinish_sim::world::{Stuck, World};
+
+use crate::system::{BoxError, Live};
+
+/// Why a step did not do what it says.
+#[derive(Debug, thiserror::Error)]
+pub enum StepError {
+    /// The system did not do what the step waits for or expects: a violation of the property `script`. In words,
+    /// what was expected and what was seen, e.g. "expected demo Stopped within 60s, it is Stopping".
+    #[error("{0}")]
+    Missed(String),
+    /// The step cannot be done at all (releases what is not held, not on this engine): the run ends, exit code 3.
+    #[error(transparent)]
+    Impossible(BoxError),
+    /// The world cannot go on.
+    #[error("the world is stuck: {0:?}")]
+    Stuck(Stuck),
+}
+
+impl StepError {
+    /// The step cannot be done: why.
+    pub fn impossible(why: impl Into<String>) -> StepError {
+        StepError::Impossible(why.into().into())
+    }
+}
+
+impl From<Stuck> for StepError {
+    fn from(stuck: Stuck) -> Self {
+        StepError::Stuck(stuck)
+    }
+}
+
+/// What a `hold` step holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// A watch stream, by its key.
+    Stream(String),
+    /// One direction of a link.
+    Link {
+        /// Sender.
+        from: String,
+        /// Receiver.
+        to: String,
+    },
+}
+
+/// The running world of one run, as steps see it.
+pub struct Scene<'a> {
+    pub(crate) world: &'a mut World,
+    pub(crate) live: &'a mut dyn Live,
+    pub(crate) trace: Trace,
+    pub(crate) choices: Choices,
+    pub(crate) gates: Gates,
+    pub(crate) holds: IndexMap<String, Held>,
+}
+
+impl Scene<'_> {
+    /// Virtual time since the world's start.
+    pub fn now(&self) -> Duration {
+        self.world.now()
+    }
+    /// The run's trace.
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+    /// The run's choices.
+    pub fn choices(&self) -> &Choices {
+        &self.choices
+    }
+    /// The run's held streams.
+    pub fn gates(&self) -> &Gates {
+        &self.gates
+    }
+    /// The world, for faults and hosts.
+    pub fn world(&mut self) -> &mut World {
+        self.world
+    }
+    /// The system's live state.
+    ///
+    /// # Panics
+    /// If `L` is not the type that the system's `assemble` returned.
+    pub fn live<L: Live>(&mut self) -> &mut L {
+        let live: &mut dyn Any = self.live;
+        live.downcast_mut().expect("verbs ask for the type that assemble returned")
+    }
+    /// Lets the world run for a span of virtual time.
+    pub fn run_for(&mut self, span: Duration) -> Result<(), Stuck> {
+        self.until(span, |_, _| false).map(|_| ())
+    }
+    /// Lets the world run until `until` says so, at most for `limit`; asked after every instant. Was it said?
+    pub fn wait<L: Live>(&mut self, limit: Duration, mut until: impl FnMut(&mut L) -> bool) -> Result<bool, Stuck> {
+        self.until(limit, |live, _| {
+            let live: &mut dyn Any = live;
+            until(live.downcast_mut().expect("verbs ask for the type that assemble returned"))
+        })
+    }
+    /// Lets the world run until the trace has an entry from `from` on that `is` the one; at most for `limit`.
+    ///
+    /// Each entry is looked at once. Start at `scene.trace().len()` for what is yet to come, at 0 for what may have
+    /// come already.
+    pub fn wait_for_entry(
+        &mut self,
+        from: EntryId,
+        limit: Duration,
+        mut is: impl FnMut(&Entry) -> bool,
+    ) -> Result<Option<Entry>, Stuck> {
+        let mut next = from as usize;
+        let mut found = None;
+        let mut look = |trace: &Trace| {
+            trace.with(|entries| {
+                found = entries.get(next..).and_then(|new| new.iter().find(|e| is(e))).cloned();
+                next = entries.len();
+            });
+            found.is_some()
+        };
+        if !look(&self.trace) {
+            self.until(limit, |_, trace| look(trace))?;
+        }
+        Ok(found)
+    }
+    fn until(&mut self, limit: Duration, mut until: impl FnMut(&mut dyn Live, &Trace) -> bool) -> Result<bool, Stuck> {
+        let (live, trace) = (&mut *self.live, &self.trace);
+        self.world.run_until(limit, |world| {
+            live.observe(world.now(), trace);
+            until(live, trace)
+        })
+    }
+}

@@ -1,0 +1,283 @@
+//! What a project implements to be raced: [`System`], and the parts it is made of.
+//!
+//! A system tells its names (hosts, watch streams, switches, options of its cluster), the verbs that its scenarios
+//! use, the properties that must hold, and how to build its world. The harness does the rest: it parses scenarios,
+//! runs each in a process of its own, judges properties, prints and replays failures.
+//!
+//! The order of a run: [`System::configure`], [`System::assemble`] (hosts are added, none runs yet), all hosts start,
+//! the scenario's steps act one after the other ([`Action::act`]), the properties are judged over the trace.
+use std::any::Any;
+use std::fmt;
+use std::time::Duration;
+
+use indexmap::{IndexMap, IndexSet};
+use photofinish_sim::choices::{Choices, Pins, Source};
+use photofinish_sim::gate::Gates;
+use photofinish_sim::trace::Trace;
+use photofinish_sim::tracing_layer::Filter;
+use photofinish_sim::world::{Builder, WorldConfig};
+
+use crate::mistake::Mistake;
+use crate::property::Property;
+use crate::scenario::yaml::Node;
+use crate::scene::{Scene, StepError};
+use crate::switch::Switch;
+
+/// An error of any kind, as hosts and systems return it.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A system under test, plugged into the harness.
+///
+/// Implementations are static: a run happens in another process, which finds the system by calling the same `main`.
+pub trait System: Sync + 'static {
+    /// Its name, e.g. `openshell`.
+    fn name(&self) -> &'static str;
+    /// Its remedies and mutants, in the order in which `remedies` prints them.
+    fn switches(&self) -> &'static [Switch] {
+        &[]
+    }
+    /// The keys of a scenario's `cluster:` map.
+    fn cluster_options(&self) -> &'static [ClusterOption] {
+        &[]
+    }
+    /// Hosts of the world for this cluster: `crash:`, `cut:`, `delay:` and others check names against them.
+    fn hosts(&self, cluster: &Cluster) -> Vec<String>;
+    /// Watch streams that `hold:` may name, as `<client host>/<plural>`, e.g. `driver/sandboxes`.
+    fn streams(&self, _cluster: &Cluster) -> Vec<String> {
+        Vec::new()
+    }
+    /// The system's own step verbs, beside the generic ones of [`crate::scenario::verbs`].
+    fn verbs(&self) -> &'static [Verb] {
+        &[]
+    }
+    /// What must hold. A scenario names those it checks; [`crate::property::NO_PANIC`] and
+    /// [`crate::property::SCRIPT`] are always checked.
+    fn properties(&self) -> Vec<Property>;
+    /// Scenarios that are part of the program, found by name from any directory.
+    fn scenarios(&self) -> &'static [Builtin] {
+        &[]
+    }
+    /// Recorded data that verbs refer to by name (`fixtures/<name>`).
+    fn fixtures(&self) -> &'static [Builtin] {
+        &[]
+    }
+    /// Which of the hosts' tracing events and spans become entries of the trace.
+    fn filter(&self) -> Filter {
+        Filter::default()
+    }
+    /// Changes the world's configuration (latency, foreign threads ...) before it is built.
+    fn configure(&self, _setup: &Setup, _config: &mut WorldConfig) {}
+    /// Adds the hosts to the world and returns the system's live state, which verbs act on.
+    ///
+    /// Runs outside any host, at virtual time zero. An error is a failure of the harness (exit code 3), not a verdict.
+    fn assemble(&self, setup: &Setup, stage: &mut Stage<'_>) -> Result<Box<dyn Live>, BoxError>;
+}
+
+/// The system's state inside a running world: client handles, the API server's store, open questions.
+///
+/// Verbs reach it by type: [`Scene::live`].
+pub trait Live: Any {
+    /// Oracle hook: called after every instant of the world. What it sees goes into the trace as entries, where
+    /// properties find it. It must not change what hosts see.
+    fn observe(&mut self, _now: Duration, _trace: &Trace) {}
+    /// What is still expected, in words, if the world falls silent: makes a deadlock's message. Empty = nothing.
+    fn pending(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// One key of a scenario's `cluster:` map.
+#[derive(Clone, Copy, Debug)]
+pub struct ClusterOption {
+    /// Key, e.g. `controller`.
+    pub name: &'static str,
+    /// Allowed values; the first is the default.
+    pub values: &'static [&'static str],
+    /// One sentence: what it decides.
+    pub sentence: &'static str,
+}
+
+/// The cluster options of one run: every key of [`System::cluster_options`] with a value.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Cluster(IndexMap<String, String>);
+
+impl Cluster {
+    /// All defaults.
+    pub fn new(options: &[ClusterOption]) -> Cluster {
+        Cluster(options.iter().map(|o| (o.name.to_owned(), o.values.first().copied().unwrap_or("").to_owned())).collect())
+    }
+    /// Sets an option; names and values are checked where they are parsed.
+    pub fn set(&mut self, name: &str, value: &str) {
+        self.0.insert(name.to_owned(), value.to_owned());
+    }
+    /// The value of an option.
+    ///
+    /// # Panics
+    /// If the system did not declare it.
+    pub fn get(&self, name: &str) -> &str {
+        self.0.get(name).unwrap_or_else(|| panic!("the system declares no cluster option `{name}`"))
+    }
+    /// All options in declared order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(k, v)| (k.as_str(), v.as_str()))
+    }
+}
+
+/// A text that is part of the program: a scenario or a fixture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Builtin {
+    /// Name without folder and ending.
+    pub name: &'static str,
+    /// Path in the repository, for messages: `scenarios/<name>.yaml`.
+    pub path: &'static str,
+    /// Content, from `include_str!`.
+    pub text: &'static str,
+}
+
+/// Everything that decides a run, apart from the scenario's steps.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The scenario's name.
+    pub scenario: String,
+    /// Cluster options, defaults filled in.
+    pub cluster: Cluster,
+    /// Names of the switches that are on.
+    pub switches: IndexSet<String>,
+    /// Where choices come from that nothing pins.
+    pub source: Source,
+    /// Choices with a value given by the run id or by the scenario.
+    pub pins: Pins,
+    /// What runs the hosts.
+    pub engine: Engine,
+    /// Environment variables of hosts, from the scenario's `env: {host: {NAME: value}}`; for [`HostSpec::env`].
+    ///
+    /// [`HostSpec::env`]: photofinish_sim::host::HostSpec
+    pub env: IndexMap<String, IndexMap<String, String>>,
+}
+
+impl Setup {
+    /// Is this switch on?
+    pub fn on(&self, switch: &str) -> bool {
+        self.switches.contains(switch)
+    }
+    /// The world's seed: that of the run, or 0 when it is benign.
+    pub fn seed(&self) -> u64 {
+        match self.source {
+            Source::Benign => 0,
+            Source::Seed(seed) => seed,
+        }
+    }
+    /// The environment of one host.
+    pub fn env(&self, host: &str) -> IndexMap<String, String> {
+        self.env.get(host).cloned().unwrap_or_default()
+    }
+}
+
+/// What runs the hosts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Engine {
+    /// This project's: jumps from event to event.
+    #[default]
+    Jump,
+    /// turmoil with fixed ticks, as an independent check; knows fewer faults.
+    Turmoil,
+}
+
+impl Engine {
+    /// All engines, the default first.
+    pub const ALL: [Engine; 2] = [Engine::Jump, Engine::Turmoil];
+    /// As command lines and run ids write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Engine::Jump => "jump",
+            Engine::Turmoil => "turmoil",
+        }
+    }
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What [`System::assemble`] builds on.
+pub struct Stage<'a> {
+    /// Takes the hosts.
+    pub world: &'a mut Builder,
+    /// The run's trace.
+    pub trace: Trace,
+    /// The run's choices.
+    pub choices: Choices,
+    /// The run's held streams; hand it to the simulated API server's hooks.
+    pub gates: Gates,
+}
+
+/// A step's word and how its argument is read.
+#[derive(Clone, Copy)]
+pub struct Verb {
+    /// The word, e.g. `await`.
+    pub name: &'static str,
+    /// How it is written, e.g. `await: {NAME: PHASE}`; shown when the argument is wrong.
+    pub usage: &'static str,
+    /// One sentence: what it does.
+    pub sentence: &'static str,
+    /// Reads the argument. Names are looked up and declared in the scope.
+    pub parse: fn(&Node, &mut Scope<'_>) -> Result<Box<dyn Action>, Mistake>,
+}
+
+impl fmt::Debug for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Verb").field("name", &self.name).field("usage", &self.usage).finish_non_exhaustive()
+    }
+}
+
+/// A parsed step, ready to act.
+pub trait Action: fmt::Debug + Send + Sync {
+    /// Acts on the world at the present instant; may let it run ([`Scene::run_for`], [`Scene::wait`]).
+    ///
+    /// [`StepError::Missed`] is a violation of the property `script`; the run goes on with the next step.
+    fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError>;
+}
+
+/// What a step's parser knows: the system, the cluster, and the names that earlier steps made.
+pub struct Scope<'a> {
+    /// The system under test.
+    pub system: &'a dyn System,
+    /// The cluster options of this scenario.
+    pub cluster: &'a Cluster,
+    /// By kind ("sandbox", "hold", "host", "stream"), the names known so far.
+    names: IndexMap<&'static str, IndexSet<String>>,
+}
+
+impl<'a> Scope<'a> {
+    /// A scope that knows the system's hosts and streams.
+    pub fn new(system: &'a dyn System, cluster: &'a Cluster) -> Scope<'a> {
+        let mut names = IndexMap::new();
+        names.insert("host", system.hosts(cluster).into_iter().collect());
+        names.insert("stream", system.streams(cluster).into_iter().collect());
+        Scope { system, cluster, names }
+    }
+    /// A name that this step makes; the same name may be made again (a sandbox that is created, deleted, created).
+    pub fn declare(&mut self, kind: &'static str, node: &Node) -> Result<String, Mistake> {
+        let name = node.text(&format!("a name for the {kind}"))?.to_owned();
+        self.names.entry(kind).or_default().insert(name.clone());
+        Ok(name)
+    }
+    /// A name that must be known by now: `host`, `stream`, or what an earlier step declared.
+    pub fn known(&self, kind: &'static str, node: &Node) -> Result<String, Mistake> {
+        let names = self.names.get(kind);
+        node.word(kind, names.into_iter().flatten().map(String::as_str)).map(str::to_owned)
+    }
+    /// Is this name known?
+    pub fn knows(&self, kind: &str, name: &str) -> bool {
+        self.names.get(kind).is_some_and(|names| names.contains(name))
+    }
+    /// A fixture of the system by name.
+    pub fn fixture(&self, node: &Node) -> Result<&'static Builtin, Mistake> {
+        let fixtures = self.system.fixtures();
+        let name = node.word("fixture", fixtures.iter().map(|f| f.name))?;
+        Ok(fixtures.iter().find(|f| f.name == name).expect("word() returns one of the names"))
+    }
+}
