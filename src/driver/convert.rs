@@ -1,0 +1,425 @@
+//! The converter: what the gateway is told about a Sandbox resource.
+//!
+//! A snapshot is a hybrid. Its conditions are as old as the resource that was handed in; its dependencies are as of when
+//! they were read. [`convert`] is pure: whoever calls it has read the dependencies before.
+//!
+//! Two remedies act here, in [`reading`]: `stop-marker-is-not-start` and `suspended-survives-stop-marker`.
+use super::markers::{Marker, Operation};
+use super::names;
+use super::resource::{Condition, Sandbox};
+use crate::pb::compute::{DriverCondition, DriverSandbox, DriverSandboxStatus};
+use crate::remedy::{Remedies, Remedy};
+
+/// How a dependency does. Ordered: the greatest of several decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Availability {
+    /// There and ready.
+    Available,
+    /// It could not be read.
+    Unknown,
+    /// Running, but not ready.
+    Degraded,
+    /// Absent, ending, or not running.
+    Unavailable,
+}
+
+/// What a sandbox depends on, as of now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dependencies {
+    /// Supervisor Pod, boundary Service and the two fences together.
+    pub availability: Availability,
+    /// Are the two Pods those of the present generation? Available, Unknown or Unavailable.
+    pub identity: Availability,
+}
+
+impl Dependencies {
+    /// Do they keep the sandbox from being ready? What could not be read changes nothing.
+    fn lost(self) -> bool {
+        self.availability.max(self.identity) > Availability::Unknown
+    }
+}
+
+/// What a marker is taken to mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// No marker: conditions stand as they are.
+    Quiet,
+    /// A new generation is starting: Bootstrapping=True, and what the resource says of Suspended is old.
+    Starting,
+    /// Published as starting, but Suspended stays.
+    StartingKeepsSuspended,
+    /// Not a start: Suspended stays, no Bootstrapping; only Ready is withdrawn.
+    NotAStart,
+}
+
+/// What this marker means, with and without the remedies.
+///
+/// As reported every marker is a start, whatever its operation. Ready is withdrawn for all of them, since a resource
+/// that suspends while its supervisor still runs would else publish Ready=False/SandboxSuspended, which is terminal.
+pub fn reading(marker: Option<Marker>, remedies: Remedies) -> Reading {
+    let Some(Marker { operation, .. }) = marker else { return Reading::Quiet };
+    if remedies.has(Remedy::StopMarkerIsNotStart) && !operation.is_start() {
+        Reading::NotAStart
+    } else if remedies.has(Remedy::SuspendedSurvivesStopMarker) && operation == Operation::Stop {
+        Reading::StartingKeepsSuspended
+    } else {
+        Reading::Starting
+    }
+}
+
+/// The snapshot of this resource; `None` if it is not one of this driver's sandboxes.
+///
+/// `status` is absent while the resource has none: neither a marker nor a lost dependency can be expressed then.
+pub fn convert(sandbox: &Sandbox, dependencies: Dependencies, remedies: Remedies) -> Option<DriverSandbox> {
+    let label = |key| Some(sandbox.label(key)).filter(|v| !v.is_empty());
+    label(names::MANAGED_BY).filter(|m| *m == names::MANAGED_BY_OPENSHELL)?;
+    let (id, name) = (label(names::SANDBOX_ID)?, label(names::SANDBOX_NAME)?);
+    let workspace = label(names::SANDBOX_WORKSPACE)?;
+    let status = sandbox.status.as_ref().map(|status| {
+        let reading = reading(Marker::of(sandbox), remedies);
+        let mut conditions = current(&status.conditions, sandbox.metadata.generation, reading);
+        if reading != Reading::Quiet || dependencies.lost() {
+            withdraw_ready(&mut conditions);
+        }
+        DriverSandboxStatus {
+            sandbox_name: sandbox.name().to_owned(),
+            instance_id: status.agent_pod.clone(),
+            conditions,
+            deleting: sandbox.metadata.deletion_timestamp.is_some(),
+            ..Default::default()
+        }
+    });
+    Some(DriverSandbox {
+        id: id.to_owned(),
+        name: name.to_owned(),
+        namespace: sandbox.namespace().to_owned(),
+        workspace: workspace.to_owned(),
+        spec: None,
+        status,
+    })
+}
+
+/// Conditions that are not of an older generation, with what the marker does to Suspended and Bootstrapping.
+fn current(conditions: &[Condition], generation: Option<i64>, reading: Reading) -> Vec<DriverCondition> {
+    let drops_suspended = reading == Reading::Starting;
+    let bootstraps = matches!(reading, Reading::Starting | Reading::StartingKeepsSuspended);
+    let mut kept: Vec<_> = conditions
+        .iter()
+        .filter(|c| c.observed_generation.is_none() || generation.is_none() || c.observed_generation == generation)
+        .filter(|c| !(c.type_ == "Suspended" && drops_suspended || c.type_ == "Bootstrapping" && bootstraps))
+        .map(|c| DriverCondition {
+            r#type: c.type_.clone(),
+            status: c.status.clone(),
+            reason: c.reason.clone(),
+            message: c.message.clone(),
+            last_transition_time: c.last_transition_time.clone(),
+        })
+        .collect();
+    if bootstraps {
+        kept.push(DriverCondition {
+            r#type: "Bootstrapping".into(),
+            status: "True".into(),
+            reason: "SandboxRuntimeGenerationStarting".into(),
+            message: "replacement sandbox-runtime generation is starting".into(),
+            last_transition_time: String::new(),
+        });
+    }
+    kept
+}
+
+/// Ready := False/DependenciesNotReady, whatever it was.
+fn withdraw_ready(conditions: &mut Vec<DriverCondition>) {
+    let ready = DriverCondition {
+        r#type: "Ready".into(),
+        status: "False".into(),
+        reason: "DependenciesNotReady".into(),
+        message: "sandbox runtime dependencies are not ready".into(),
+        last_transition_time: String::new(),
+    };
+    match conditions.iter_mut().find(|c| c.r#type == "Ready") {
+        Some(present) => *present = ready,
+        None => conditions.push(ready),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::markers;
+    use serde_json::{Value, json};
+
+    const NOW: i64 = 1_790_000_000_000;
+    const FINE: Dependencies =
+        Dependencies { availability: Availability::Available, identity: Availability::Available };
+    const LOST: Dependencies =
+        Dependencies { availability: Availability::Unavailable, identity: Availability::Unavailable };
+
+    fn f1() -> Remedies {
+        Remedies::NONE.with(Remedy::StopMarkerIsNotStart)
+    }
+    fn survives() -> Remedies {
+        Remedies::NONE.with(Remedy::SuspendedSurvivesStopMarker)
+    }
+
+    fn cr(generation: i64, annotations: Value, conditions: Value) -> Sandbox {
+        serde_json::from_value(json!({
+            "metadata": {
+                "name": "demo", "namespace": "team", "uid": "u", "generation": generation,
+                "labels": {
+                    names::MANAGED_BY: "openshell", names::SANDBOX_ID: "id", names::SANDBOX_NAME: "demo",
+                    names::SANDBOX_WORKSPACE: "default",
+                },
+                "annotations": annotations,
+            },
+            "status": {"conditions": conditions},
+        }))
+        .expect("a Sandbox")
+    }
+    fn condition(type_: &str, status: &str, reason: &str, observed: i64) -> Value {
+        json!({"type": type_, "status": status, "reason": reason, "observedGeneration": observed})
+    }
+    /// Conditions as `Type=Status/Reason`, sorted: their order is not part of the contract.
+    fn told(sandbox: &Sandbox, dependencies: Dependencies, remedies: Remedies) -> Vec<String> {
+        let snapshot = convert(sandbox, dependencies, remedies).expect("one of ours");
+        let status = snapshot.status.expect("has a status");
+        let mut told: Vec<_> =
+            status.conditions.iter().map(|c| format!("{}={}/{}", c.r#type, c.status, c.reason)).collect();
+        told.sort();
+        told
+    }
+
+    const BOOTSTRAPPING: &str = "Bootstrapping=True/SandboxRuntimeGenerationStarting";
+    const NOT_READY: &str = "Ready=False/DependenciesNotReady";
+
+    #[test]
+    fn every_combination_of_marker_conditions_dependencies_and_remedies_follows_the_rules() {
+        let operations = [Some("create"), Some("restart"), Some("stop"), Some("hibernate"), None];
+        let phases = [Some("preparing"), Some("released"), Some("releasing"), Some("suspending"), None];
+        let suspended =
+            [None, Some(("True", "PodTerminated")), Some(("False", "PodTerminating")), Some(("False", "NotSuspended"))];
+        let ready = [None, Some(("True", "DependenciesReady")), Some(("False", "SandboxSuspended"))];
+        let levels =
+            [Availability::Available, Availability::Unknown, Availability::Degraded, Availability::Unavailable];
+        let mut seen = 0;
+        for marked in [true, false] {
+            for operation in operations {
+                for phase in phases {
+                    for suspended in suspended {
+                        for ready in ready {
+                            for availability in levels {
+                                for identity in levels {
+                                    for remedies in [
+                                        Remedies::NONE,
+                                        f1(),
+                                        survives(),
+                                        f1().with(Remedy::SuspendedSurvivesStopMarker),
+                                    ] {
+                                        let mut annotations = serde_json::Map::new();
+                                        if marked {
+                                            annotations.insert(names::BOOTSTRAPPING.into(), "true".into());
+                                        }
+                                        annotations.extend(
+                                            operation.map(|o| (names::BOOTSTRAP_OPERATION.to_owned(), o.into())),
+                                        );
+                                        annotations
+                                            .extend(phase.map(|p| (names::BOOTSTRAP_PHASE.to_owned(), p.into())));
+                                        let conditions: Vec<_> = suspended
+                                            .map(|(s, r)| condition("Suspended", s, r, 2))
+                                            .into_iter()
+                                            .chain(ready.map(|(s, r)| condition("Ready", s, r, 2)))
+                                            .collect();
+                                        let cr = cr(2, annotations.into(), conditions.into());
+                                        let told = told(&cr, Dependencies { availability, identity }, remedies);
+
+                                        // The rules once more, said as facts about the outcome.
+                                        let is_start = matches!(operation, Some("create" | "restart"));
+                                        let reported = !remedies.has(Remedy::StopMarkerIsNotStart);
+                                        let publishes_start = marked && (is_start || reported);
+                                        let hides_suspended = publishes_start
+                                            && !(operation == Some("stop")
+                                                && remedies.has(Remedy::SuspendedSurvivesStopMarker));
+                                        let lost = [availability, identity]
+                                            .iter()
+                                            .any(|a| matches!(a, Availability::Degraded | Availability::Unavailable));
+                                        let mut expected: Vec<String> = Vec::new();
+                                        if publishes_start {
+                                            expected.push(BOOTSTRAPPING.into());
+                                        }
+                                        if marked || lost {
+                                            expected.push(NOT_READY.into());
+                                        } else {
+                                            expected.extend(ready.map(|(s, r)| format!("Ready={s}/{r}")));
+                                        }
+                                        if !hides_suspended {
+                                            expected.extend(suspended.map(|(s, r)| format!("Suspended={s}/{r}")));
+                                        }
+                                        assert_eq!(
+                                            told, expected,
+                                            "marked={marked} {operation:?}/{phase:?} {suspended:?} {ready:?} {availability:?} {identity:?} {remedies:?}"
+                                        );
+                                        seen += 1;
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        assert_eq!(seen, 2 * 5 * 5 * 4 * 3 * 4 * 4 * 4);
+    }
+
+    /// The states of a CR while it is stopped, as a watch of `v1beta1` sees them (controller v0.5.4 and later).
+    fn stop_events() -> [(&'static str, Sandbox); 6] {
+        let running = |generation| {
+            json!([
+                condition("Ready", "True", "DependenciesReady", generation),
+                condition("Suspended", "False", "NotSuspended", generation)
+            ])
+        };
+        let ending = json!([
+            condition("Ready", "False", "SandboxSuspended", 3),
+            condition("Suspended", "False", "PodTerminating", 3)
+        ]);
+        let off = json!([
+            condition("Ready", "False", "SandboxSuspended", 3),
+            condition("Suspended", "True", "PodTerminated", 3)
+        ]);
+        let suspending = || markers::suspending(NOW).into_json();
+        [
+            ("E1 stop begun", cr(2, markers::stop_begun(NOW).into_json(), running(2))),
+            ("E2 run switch off", cr(3, suspending(), running(2))),
+            ("E3 controller: ending", cr(3, suspending(), ending.clone())),
+            ("E4 controller: pod name cleared", cr(3, suspending(), ending)),
+            ("E5 controller: suspended", cr(3, suspending(), off.clone())),
+            ("E6 stop completed", cr(3, json!({names::READINESS: "unavailable"}), off)),
+        ]
+    }
+
+    #[test]
+    fn as_reported_all_of_a_stop_but_its_last_event_looks_like_a_start() {
+        let events = stop_events();
+        for (name, cr) in &events[..5] {
+            assert_eq!(told(cr, LOST, Remedies::NONE), [BOOTSTRAPPING, NOT_READY], "{name}");
+            assert_eq!(
+                told(cr, FINE, Remedies::NONE),
+                [BOOTSTRAPPING, NOT_READY],
+                "{name}, however its dependencies do"
+            );
+        }
+        assert_eq!(told(&events[5].1, LOST, Remedies::NONE), [NOT_READY, "Suspended=True/PodTerminated"]);
+    }
+
+    #[test]
+    fn stop_marker_is_not_start_shows_a_stop_as_what_it_is() {
+        let expected: [&[&str]; 6] = [
+            &[NOT_READY, "Suspended=False/NotSuspended"],
+            &[NOT_READY], // the conditions are of the generation before
+            &[NOT_READY, "Suspended=False/PodTerminating"],
+            &[NOT_READY, "Suspended=False/PodTerminating"],
+            &[NOT_READY, "Suspended=True/PodTerminated"],
+            &[NOT_READY, "Suspended=True/PodTerminated"],
+        ];
+        for ((name, cr), expected) in stop_events().iter().zip(expected) {
+            assert_eq!(told(cr, LOST, f1()), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn suspended_survives_stop_marker_still_marks_a_stop_as_a_start() {
+        let expected: [&[&str]; 6] = [
+            &[BOOTSTRAPPING, NOT_READY, "Suspended=False/NotSuspended"],
+            &[BOOTSTRAPPING, NOT_READY],
+            &[BOOTSTRAPPING, NOT_READY, "Suspended=False/PodTerminating"],
+            &[BOOTSTRAPPING, NOT_READY, "Suspended=False/PodTerminating"],
+            &[BOOTSTRAPPING, NOT_READY, "Suspended=True/PodTerminated"],
+            &[NOT_READY, "Suspended=True/PodTerminated"],
+        ];
+        for ((name, cr), expected) in stop_events().iter().zip(expected) {
+            assert_eq!(told(cr, LOST, survives()), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn with_a_controller_that_never_says_suspended_a_completed_stop_has_no_trace_of_one() {
+        // v1alpha1 and controller v0.4.x: Ready=True as soon as replicas is 0, and no Suspended at all.
+        let ready = |generation| json!([condition("Ready", "True", "DependenciesReady", generation)]);
+        let last = cr(3, json!({names::READINESS: "unavailable"}), ready(3));
+        let marked = cr(3, markers::suspending(NOW).into_json(), ready(3));
+        for remedies in [Remedies::NONE, f1(), survives()] {
+            assert_eq!(told(&last, LOST, remedies), [NOT_READY], "{remedies:?}");
+        }
+        assert_eq!(told(&marked, LOST, Remedies::NONE), [BOOTSTRAPPING, NOT_READY]);
+        assert_eq!(told(&marked, LOST, f1()), [NOT_READY]);
+        assert_eq!(told(&marked, LOST, survives()), [BOOTSTRAPPING, NOT_READY]);
+    }
+
+    #[test]
+    fn a_restart_never_publishes_the_suspension_before_it() {
+        let old = json!([
+            condition("Suspended", "True", "PodTerminated", 4),
+            condition("Ready", "False", "SandboxSuspended", 4)
+        ]);
+        let cr = cr(4, markers::restart_preparing(NOW, "s", "g", "u").into_json(), old);
+        for remedies in [Remedies::NONE, f1(), survives()] {
+            assert_eq!(told(&cr, LOST, remedies), [BOOTSTRAPPING, NOT_READY], "{remedies:?}");
+        }
+    }
+
+    #[test]
+    fn conditions_of_an_older_generation_are_dropped_and_those_without_one_kept() {
+        let conditions = json!([
+            condition("Ready", "True", "DependenciesReady", 1),
+            {"type": "Finished", "status": "False", "reason": "Running"},
+        ]);
+        assert_eq!(told(&cr(2, json!({}), conditions.clone()), FINE, Remedies::NONE), ["Finished=False/Running"]);
+        let mut unversioned = cr(2, json!({}), conditions);
+        unversioned.metadata.generation = None;
+        assert_eq!(
+            told(&unversioned, FINE, Remedies::NONE),
+            ["Finished=False/Running", "Ready=True/DependenciesReady"]
+        );
+    }
+
+    #[test]
+    fn without_a_status_nothing_can_be_said() {
+        let mut cr = cr(1, markers::create_preparing(NOW, "g", "{}", "info").into_json(), json!([]));
+        cr.status = None;
+        let snapshot = convert(&cr, LOST, f1()).expect("one of ours");
+        assert_eq!(snapshot.status, None);
+        assert_eq!((snapshot.id.as_str(), snapshot.name.as_str(), snapshot.namespace.as_str()), ("id", "demo", "team"));
+        assert_eq!(snapshot.workspace, "default");
+    }
+
+    #[test]
+    fn a_resource_that_is_being_deleted_says_so() {
+        let mut cr = cr(1, json!({}), json!([]));
+        assert!(!convert(&cr, FINE, f1()).and_then(|s| s.status).expect("a status").deleting);
+        cr.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-08-21T10:00:00Z")).expect("a time"));
+        assert!(convert(&cr, FINE, f1()).and_then(|s| s.status).expect("a status").deleting);
+    }
+
+    #[test]
+    fn a_resource_without_the_labels_of_a_sandbox_is_skipped() {
+        for missing in [names::MANAGED_BY, names::SANDBOX_ID, names::SANDBOX_NAME, names::SANDBOX_WORKSPACE] {
+            let mut cr = cr(1, json!({}), json!([]));
+            cr.metadata.labels.as_mut().expect("labels").remove(missing);
+            assert_eq!(convert(&cr, FINE, f1()), None, "{missing}");
+        }
+        let mut foreign = cr(1, json!({}), json!([]));
+        foreign.metadata.labels.as_mut().expect("labels").insert(names::MANAGED_BY.into(), "helm".into());
+        assert_eq!(convert(&foreign, FINE, f1()), None);
+    }
+
+    #[test]
+    fn the_worst_of_availability_and_identity_decides_and_the_unread_does_not() {
+        let running = cr(1, json!({}), json!([condition("Ready", "True", "DependenciesReady", 1)]));
+        let stays = ["Ready=True/DependenciesReady"];
+        let unread = Dependencies { availability: Availability::Unknown, identity: Availability::Unknown };
+        assert_eq!(told(&running, unread, f1()), stays);
+        let degraded = Dependencies { availability: Availability::Degraded, identity: Availability::Unknown };
+        assert_eq!(told(&running, degraded, f1()), [NOT_READY]);
+        let other_pod = Dependencies { availability: Availability::Available, identity: Availability::Unavailable };
+        assert_eq!(told(&running, other_pod, f1()), [NOT_READY]);
+    }
+}
