@@ -1,89 +1,18 @@
-//! What the controller has seen: one informer store per kind, fed by watch events, read by passes.
-use std::collections::BTreeMap;
+//! What the controller has seen: one informer per kind, read by passes.
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use kube::Resource;
 use kube::runtime::watcher::Event;
 
+use crate::cluster::informer::{Informer, Key};
+
 use super::rules::name_hash;
 use super::sandbox::{KIND, NAME_HASH, Sandbox, controller_of};
 
-/// Namespace and name of an object.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key {
-    /// The namespace.
-    pub namespace: String,
-    /// The name in it.
-    pub name: String,
-}
-
-impl Key {
-    fn of<K: Resource>(object: &K) -> Self {
-        let meta = object.meta();
-        Key { namespace: meta.namespace.clone().unwrap_or_default(), name: meta.name.clone().unwrap_or_default() }
-    }
-}
-
-/// The objects of one kind, as last seen.
-#[derive(Debug)]
-pub struct Informer<K> {
-    objects: BTreeMap<Key, Arc<K>>,
-    /// Objects of a list that has not ended yet.
-    listing: Option<BTreeMap<Key, Arc<K>>>,
-    synced: bool,
-}
-
-impl<K> Default for Informer<K> {
-    fn default() -> Self {
-        Informer { objects: BTreeMap::new(), listing: None, synced: false }
-    }
-}
-
-impl<K: Resource> Informer<K> {
-    /// Takes an event in; returns the objects that it is about, before and after.
-    ///
-    /// A finished list replaces everything: what is not in it is gone, and is returned as well.
-    pub fn apply(&mut self, event: Event<K>) -> Vec<Arc<K>> {
-        match event {
-            Event::Apply(object) => {
-                let object = Arc::new(object);
-                let before = self.objects.insert(Key::of(&*object), Arc::clone(&object));
-                before.into_iter().chain([object]).collect()
-            }
-            Event::Delete(object) => {
-                let before = self.objects.remove(&Key::of(&object));
-                before.into_iter().chain([Arc::new(object)]).collect()
-            }
-            Event::Init => {
-                self.listing = Some(BTreeMap::new());
-                vec![]
-            }
-            Event::InitApply(object) => {
-                self.listing.get_or_insert_default().insert(Key::of(&object), Arc::new(object));
-                vec![]
-            }
-            Event::InitDone => {
-                self.synced = true;
-                let listed = self.listing.take().unwrap_or_default();
-                let before = std::mem::replace(&mut self.objects, listed);
-                before.into_values().chain(self.objects.values().cloned()).collect()
-            }
-        }
-    }
-    /// The object of this key.
-    pub fn get(&self, key: &Key) -> Option<Arc<K>> {
-        self.objects.get(key).cloned()
-    }
-    /// The objects of a namespace, in name order.
-    fn in_namespace<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = (&'a Key, &'a Arc<K>)> {
-        let from = Key { namespace: namespace.to_owned(), name: String::new() };
-        self.objects.range(from..).take_while(move |(key, _)| key.namespace == namespace)
-    }
-}
-
 /// A watch event of one of the kinds that the controller watches.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a change lives for one step of the loop")]
 pub enum Change {
     /// A Sandbox changed.
     Sandbox(Event<Sandbox>),
@@ -121,7 +50,7 @@ impl Cache {
     }
     /// Has every kind been listed once? Before that, absence means nothing.
     pub fn synced(&self) -> bool {
-        self.sandboxes.synced && self.pods.synced && self.services.synced && self.claims.synced
+        self.sandboxes.synced() && self.pods.synced() && self.services.synced() && self.claims.synced()
     }
     /// The Sandbox of this key.
     pub fn sandbox(&self, key: &Key) -> Option<Arc<Sandbox>> {
@@ -191,7 +120,7 @@ mod tests {
         assert!(cache.pods.get(&key("old")).is_some(), "a list that has not ended changes nothing");
         assert_eq!(cache.apply(Change::Pod(Event::InitDone)), [key("s1"), key("s2")]);
         assert!(cache.pods.get(&key("old")).is_none());
-        assert!(cache.pods.synced && !cache.synced(), "the other kinds are still unlisted");
+        assert!(cache.pods.synced() && !cache.synced(), "the other kinds are still unlisted");
     }
     #[test]
     fn a_pod_that_loses_its_owner_is_a_reason_to_look_at_the_owner_it_had() {

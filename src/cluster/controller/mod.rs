@@ -26,7 +26,8 @@ pub mod status;
 
 mod reconcile;
 
-use cache::{Cache, Change, Key};
+use super::informer::Key;
+use cache::{Cache, Change};
 use queue::Queue;
 use reconcile::Reconciler;
 

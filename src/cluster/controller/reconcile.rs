@@ -7,7 +7,9 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 
-use super::cache::{Cache, Key};
+use crate::cluster::informer::Key;
+
+use super::cache::Cache;
 use super::rules::{self, Expiry, PodState, PodStep};
 use super::sandbox::{Map, Sandbox, SandboxStatus};
 use super::status::{self, Outcome};
