@@ -1,10 +1,12 @@
 //! Under construction.
 pub mod choices;
+pub mod exit;
 pub mod gate;
 pub mod host;
 pub mod legality;
 pub(crate) mod memory;
 pub mod net;
+pub mod pins;
 pub mod state;
 mod symbols;
 pub mod trace;

@@ -1,0 +1,195 @@
+use super::*;
+use crate::legality::Legality;
+
+static LATE: Fault = Fault { name: "late", legality: Legality::Always, contract: "things may be late" };
+static TRAVEL: Fault = Fault { name: "time-travel", legality: Legality::Ha, contract: "lists at 0 may be stale" };
+static REORDER: Fault = Fault { name: "reorder", legality: Legality::Never, contract: "no cluster reorders a watch" };
+
+const SPEC: DelaySpec =
+    DelaySpec { fault: &LATE, odds: 0.5, min: Duration::from_millis(1), max: Duration::from_secs(10) };
+
+fn seeded(seed: u64) -> Choices {
+    Choices::new(Source::Seed(seed), Pins::default(), Trace::new())
+}
+
+fn pinned(pins: &str) -> Choices {
+    Choices::new(Source::Benign, pins.parse().unwrap(), Trace::new())
+}
+
+#[test]
+fn a_benign_run_takes_every_default() {
+    let choices = Choices::benign();
+    assert_eq!(choices.delay("d", &DelaySpec { odds: 1.0, ..SPEC }), Duration::ZERO);
+    assert!(!choices.flip("f", &LATE, 1.0));
+    assert_eq!(choices.pick("p", &["a", "b"], 1.0), 0);
+    assert!(choices.points().iter().all(|p| p.taken == p.default && !p.pinned));
+}
+
+#[test]
+fn answers_depend_on_seed_and_key_but_not_on_the_order_of_questions() {
+    let keys: Vec<String> = (0..200).map(|n| format!("k#{n}")).collect();
+    let (forth, back) = (seeded(7), seeded(7));
+    let a: Vec<_> = keys.iter().map(|k| forth.delay(k, &SPEC)).collect();
+    let mut b: Vec<_> = keys.iter().rev().map(|k| back.delay(k, &SPEC)).collect();
+    b.reverse();
+    assert_eq!(a, b);
+    assert_ne!(a, keys.iter().map(|k| seeded(8).delay(k, &SPEC)).collect::<Vec<_>>());
+    assert!((50..150).contains(&a.iter().filter(|d| !d.is_zero()).count()));
+}
+
+#[test]
+fn the_same_key_asked_twice_gets_the_same_answer_and_one_entry() {
+    let trace = Trace::new();
+    let choices = Choices::new(Source::Seed(1), Pins::default(), trace.clone());
+    let always = DelaySpec { odds: 1.0, ..SPEC };
+    assert_eq!(choices.delay("k", &always), choices.delay("k", &always));
+    assert_eq!((choices.points().len(), trace.len()), (1, 1));
+}
+
+#[test]
+fn only_what_differs_from_the_default_is_in_the_trace() {
+    let trace = Trace::new();
+    let choices = Choices::new(Source::Benign, "d=+1.4s,f=yes,p=b,g=no".parse().unwrap(), trace.clone());
+    choices.delay("d", &SPEC);
+    choices.delay("e", &SPEC);
+    choices.flip("f", &LATE, 0.0);
+    choices.flip("g", &LATE, 0.0);
+    choices.pick("p", &["a", "b"], 0.0);
+    let texts: Vec<_> = trace.with(|entries| entries.iter().map(|e| format!("{} {}", e.kind, e.text)).collect());
+    assert_eq!(texts, ["choice d=+1.4s", "choice f=yes", "choice p=b"]);
+    trace.with(|entries| {
+        assert_eq!((entries[0].field("value"), entries[0].field("default")), (Some("+1.4s"), Some("+0s")))
+    });
+}
+
+#[test]
+fn odds_of_zero_and_one_are_certain() {
+    let choices = seeded(3);
+    for n in 0..100 {
+        assert!(!choices.flip(&format!("never#{n}"), &LATE, 0.0));
+        assert!(choices.flip(&format!("always#{n}"), &LATE, 1.0));
+    }
+}
+
+#[test]
+fn delays_spread_over_the_orders_of_magnitude_and_print_short() {
+    let choices = seeded(5);
+    let always = DelaySpec { odds: 1.0, ..SPEC };
+    let all: Vec<_> = (0..1000).map(|n| choices.delay(&format!("k#{n}"), &always)).collect();
+    assert!(all.iter().all(|d| (SPEC.min..=SPEC.max).contains(d)));
+    for decade in [1, 10, 100, 1000] {
+        let range = Duration::from_millis(decade)..Duration::from_millis(decade * 10);
+        let share = all.iter().filter(|d| range.contains(d)).count();
+        assert!((200..300).contains(&share), "{share} of 1000 in {range:?}");
+    }
+    for delay in all {
+        let text = print_delay(delay);
+        assert!(
+            text.trim_start_matches('+').bytes().filter(u8::is_ascii_digit).filter(|d| *d != b'0').count() <= 2,
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn the_ends_of_a_delays_range_are_exact() {
+    let rows = [(1, 10_000), (3, 3), (250, 1_333), (7, 5_555)];
+    for (min, max) in rows.map(|(a, b)| (Duration::from_millis(a), Duration::from_millis(b))) {
+        assert_eq!(log_uniform(0.0, min, max), min);
+        assert!(log_uniform(1.0, min, max) <= max && log_uniform(1.0, min, max) >= max.mul_f64(0.9));
+        assert!((0..100).all(|n| (min..=max).contains(&log_uniform(f64::from(n) / 100.0, min, max))));
+    }
+}
+
+#[test]
+fn picks_reach_every_name() {
+    let choices = seeded(9);
+    let mut seen = [0; 4];
+    for n in 0..400 {
+        seen[choices.pick(&format!("k#{n}"), &["a", "b", "c", "d"], 0.75)] += 1;
+    }
+    assert!(seen.iter().all(|n| (60..140).contains(n)), "{seen:?}");
+    assert_eq!(choices.pick("one", &["only"], 1.0), 0);
+}
+
+#[test]
+fn faults_that_this_cluster_cannot_show_are_not_drawn_but_may_be_pinned() {
+    let choices = Choices::new(Source::Seed(1), "pinned=yes".parse().unwrap(), Trace::new());
+    assert!(choices.flip("drawn", &LATE, 1.0));
+    assert!(!choices.flip("ha", &TRAVEL, 1.0));
+    assert!(!choices.flip("never", &REORDER, 1.0));
+    assert!(choices.flip("pinned", &REORDER, 0.0));
+    let ha = Allowed { ha: true, ..Allowed::default() };
+    assert!(Choices::with_allowed(Source::Seed(1), Pins::default(), Trace::new(), ha).flip("ha", &TRAVEL, 1.0));
+}
+
+#[test]
+fn pins_come_before_the_seed() {
+    let source = Source::Seed(1);
+    let choices = Choices::new(source, "d=+0s,f=no,p=a".parse().unwrap(), Trace::new());
+    assert_eq!(choices.delay("d", &DelaySpec { odds: 1.0, ..SPEC }), Duration::ZERO);
+    assert!(!choices.flip("f", &LATE, 1.0));
+    assert_eq!(choices.pick("p", &["a", "b"], 1.0), 0);
+    assert!(choices.points().iter().all(|p| p.pinned));
+}
+
+#[test]
+fn a_value_that_the_point_does_not_take_is_a_problem_and_the_default_is_taken() {
+    let choices = pinned("d=1.4s,e=+11s,f=maybe,p=releese");
+    assert_eq!(choices.delay("d", &SPEC), Duration::ZERO);
+    assert_eq!(choices.delay("e", &SPEC), Duration::ZERO);
+    assert!(!choices.flip("f", &LATE, 1.0));
+    assert_eq!(choices.pick("p", &["hold", "release"], 1.0), 0);
+    let problems: Vec<_> = choices.problems().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        problems,
+        [
+            "pin `d=1.4s`: expected a delay of at most `+10s`, such as `+1ms`",
+            "pin `e=+11s`: expected a delay of at most `+10s`, such as `+1ms`; did you mean `+10s`?",
+            "pin `f=maybe`: expected `yes` or `no`",
+            "pin `p=releese`: expected one of `hold`, `release`; did you mean `release`?",
+        ]
+    );
+}
+
+#[test]
+fn a_pinned_delay_may_be_shorter_than_any_drawn_one() {
+    assert_eq!(pinned("d=+300us").delay("d", &SPEC), Duration::from_micros(300));
+}
+
+#[test]
+fn a_key_asked_for_as_two_things_is_a_problem() {
+    let choices = Choices::benign();
+    choices.flip("k", &LATE, 0.0);
+    assert_eq!(choices.pick("k", &["a", "b"], 0.0), 0);
+    assert_eq!(choices.problems()[0].to_string(), "choice `k`: asked for as `a` or `b`, but before as `no` or `yes`");
+}
+
+#[test]
+fn pins_that_nobody_asked_for_are_named_with_what_they_may_have_meant() {
+    let choices = pinned("watch/driver/sandbox/demo#4=+1s,f=yes");
+    choices.delay("watch/driver/sandboxes/demo#4", &SPEC);
+    choices.delay("start/pod/demo#1", &SPEC);
+    choices.flip("f", &LATE, 0.0);
+    assert_eq!(choices.unused_pins(), ["watch/driver/sandbox/demo#4"]);
+    assert_eq!(choices.nearest_key("watch/driver/sandbox/demo#4").as_deref(), Some("watch/driver/sandboxes/demo#4"));
+    assert_eq!(choices.nearest_key("zzz"), None);
+}
+
+#[test]
+fn points_tell_what_else_could_have_happened() {
+    let choices = pinned("f=yes");
+    choices.delay("d", &SPEC);
+    choices.flip("f", &LATE, 0.0);
+    choices.pick("p", &["a", "b", "c"], 0.0);
+    let points = choices.points();
+    let shown: Vec<_> = points
+        .iter()
+        .map(|p| format!("{} {} {:?} {:?}", p.key, p.taken, p.alternatives, p.fault.map(|f| f.name)))
+        .collect();
+    assert_eq!(
+        shown,
+        [r#"d +0s ["+1ms", "+100ms", "+10s"] Some("late")"#, r#"f yes ["yes"] Some("late")"#, r#"p a ["b", "c"] None"#,]
+    );
+    assert!(points[1].pinned && !points[0].pinned);
+}
