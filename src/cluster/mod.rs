@@ -2,4 +2,5 @@
 //! replay of recorded Sandbox watch streams.
 pub mod controller;
 pub mod informer;
+pub mod replay;
 pub mod supervisor;

@@ -24,16 +24,12 @@ use uuid::Uuid;
 
 use super::informer::{Informer, Key};
 use crate::BoxError;
+use crate::driver::names::{COMPONENT, COMPONENT_SUPERVISOR, LAUNCH_AUTHENTICATION, SANDBOX_ID};
 use crate::pb::openshell::open_shell_client::OpenShellClient;
 use crate::pb::openshell::{
     ConfigurationReport, ExitReport, GatewayFrame, Heartbeat, RelayReply, SupervisorFrame, SupervisorHello,
     gateway_frame, supervisor_frame,
 };
-
-/// Selects the supervisor Pods of all sandboxes.
-pub const SELECTOR: &str = "openshell.ai/component=supervisor";
-const SANDBOX_ID: &str = "openshell.ai/sandbox-id";
-const LAUNCH_AUTHENTICATION: &str = "openshell.ai/launch-authentication";
 
 /// How supervisors behave.
 #[derive(Clone, Debug)]
@@ -88,7 +84,8 @@ impl Exits {
 
 /// Plays the supervisors of the cluster of `client` until dropped, over `gateway`. Broken watches are tried again.
 pub async fn run(client: Client, gateway: Channel, config: Config) -> Result<(), BoxError> {
-    let pods = watcher(Api::<Pod>::all(client), watcher::Config::default().labels(SELECTOR)).default_backoff();
+    let all = watcher::Config::default().labels(&format!("{COMPONENT}={COMPONENT_SUPERVISOR}"));
+    let pods = watcher(Api::<Pod>::all(client), all).default_backoff();
     let events = pods.filter_map(|event| {
         std::future::ready(event.inspect_err(|error| warn!(%error, "watch of supervisor pods failed")).ok())
     });
