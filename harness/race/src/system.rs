@@ -104,7 +104,9 @@ pub struct Cluster(IndexMap<String, String>);
 impl Cluster {
     /// All defaults.
     pub fn new(options: &[ClusterOption]) -> Cluster {
-        Cluster(options.iter().map(|o| (o.name.to_owned(), o.values.first().copied().unwrap_or("").to_owned())).collect())
+        Cluster(
+            options.iter().map(|o| (o.name.to_owned(), o.values.first().copied().unwrap_or("").to_owned())).collect(),
+        )
     }
     /// Sets an option; names and values are checked where they are parsed.
     pub fn set(&mut self, name: &str, value: &str) {
@@ -269,6 +271,10 @@ impl<'a> Scope<'a> {
     pub fn known(&self, kind: &'static str, node: &Node) -> Result<String, Mistake> {
         let names = self.names.get(kind);
         node.word(kind, names.into_iter().flatten().map(String::as_str)).map(str::to_owned)
+    }
+    /// All names of a kind.
+    pub fn names(&self, kind: &str) -> Vec<&str> {
+        self.names.get(kind).into_iter().flatten().map(String::as_str).collect()
     }
     /// Is this name known?
     pub fn knows(&self, kind: &str, name: &str) -> bool {

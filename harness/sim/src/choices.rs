@@ -109,6 +109,8 @@ pub struct Choices(Arc<Mutex<State>>);
 struct State {
     policy: Policy,
     pins: Pins,
+    /// Delays for whole families of points, the newest last: [`Choices::slow`].
+    slow: Vec<(String, Duration)>,
     trace: Trace,
     points: IndexMap<String, Point>,
     problems: Vec<Problem>,
@@ -123,7 +125,7 @@ impl Choices {
     /// As [`Choices::new`], where also the faults in `allowed` may be drawn.
     pub fn with_allowed(source: Source, pins: Pins, trace: Trace, allowed: Allowed) -> Choices {
         let policy = Policy { source, allowed };
-        let state = State { policy, pins, trace, points: IndexMap::new(), problems: Vec::new() };
+        let state = State { policy, pins, slow: Vec::new(), trace, points: IndexMap::new(), problems: Vec::new() };
         Choices(Arc::new(Mutex::new(state)))
     }
 
@@ -142,9 +144,38 @@ impl Choices {
             alternatives,
         };
         let valid = |text: &str| parse_delay(text).is_some_and(|d| d <= spec.max).then(|| text.to_owned());
-        let draw = |policy: &Policy| Some(print_delay(policy.delay(key, spec)?));
+        let slowed = self.slowed(key);
+        let draw = |policy: &Policy| slowed.or_else(|| policy.delay(key, spec)).map(print_delay);
         let taken = self.ask(key, kind, valid, draw);
         parse_delay(&taken).expect("a delay is taken in its printed form")
+    }
+
+    /// From now on every delay asked for whose key is `prefix`, or goes on behind it with `/` or `#`, is `by`, unless it
+    /// is pinned. The newest rule that fits counts; `Duration::ZERO` ends a rule. For scripts: no fault, no draw.
+    ///
+    /// ```
+    /// # use photofinish_sim::choices::{Choices, DelaySpec};
+    /// # use photofinish_sim::gate::ITEM_DELAY;
+    /// # use std::time::Duration;
+    /// let choices = Choices::benign();
+    /// choices.slow("call/driver/GET", Duration::from_secs(2));
+    /// assert_eq!(choices.delay("call/driver/GET/pods/demo#1", &ITEM_DELAY), Duration::from_secs(2));
+    /// assert_eq!(choices.delay("call/driver/GETS/pods/demo#1", &ITEM_DELAY), Duration::ZERO);
+    /// ```
+    pub fn slow(&self, prefix: &str, by: Duration) {
+        let mut state = self.state();
+        state.slow.retain(|(p, _)| p != prefix);
+        if !by.is_zero() {
+            state.slow.push((prefix.to_owned(), by));
+        }
+    }
+
+    fn slowed(&self, key: &str) -> Option<Duration> {
+        let fits =
+            |prefix: &str| key.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '#']));
+        let state = self.state();
+        let rule = state.slow.iter().rev().find(|(prefix, _)| fits(prefix));
+        rule.filter(|_| state.pins.get(key).is_none()).map(|(_, by)| *by)
     }
 
     /// Whether `fault` happens at this point. Default: no. A seed draws yes with `odds`.

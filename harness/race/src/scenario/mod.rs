@@ -1,2 +1,381 @@
 //! Scenarios: what a YAML file says, checked against the system it is for.
+//!
+//! ```yaml
+//! scenario: reply-is-lost
+//! reports: [owner/project#1]
+//! summary: One sentence.
+//! cluster: {mode: [shared, managed]}      # a list: one run each, named reply-is-lost@shared, reply-is-lost@managed
+//! env: {server: {LOG: debug}}             # environment of hosts
+//! steps:
+//!   - run: 200ms
+//! check: [reply-comes]
+//! reported-without: [some-merged-fix]     # merged remedies that the reported code did not have yet
+//! fails-without:                          # red/green: without these remedies it fails with exactly these properties
+//!   - {off: [retry], violates: [reply-comes]}
+//! closed-by: [retry, [a, b]]              # each of these, added to the code as reported, makes it hold
+//! fails-with: {mutant: retry-for-ever, violates: [reply-comes]}    # guard
+//! failing-seeds: [51, {seed: 102, violates: [reply-comes]}]        # flow: fails as reported for these seeds
+//! ```
+use std::fmt;
+use std::sync::Arc;
+
+use indexmap::{IndexMap, IndexSet};
+use photofinish_sim::choices::Pins;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::mistake::{BadInput, Mistake, position};
+use crate::property::{NO_PANIC, SCRIPT};
+use crate::switch::{Switch, SwitchKind};
+use crate::system::{Action, Cluster, Scope, System};
+use yaml::{Fields, Node};
+
+pub mod conditions;
+pub mod verbs;
 pub mod yaml;
+
+/// Where a scenario's text is from.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Source {
+    /// Path as the user gave it, or of the built-in in the repository.
+    pub path: String,
+    /// Content.
+    pub text: String,
+    /// Part of the program, found by name.
+    pub builtin: bool,
+}
+
+impl Source {
+    /// The first 12 hex digits of the content's xxh3-64: run ids of files carry it.
+    pub fn hash(&self) -> String {
+        format!("{:016x}", xxh3_64(self.text.as_bytes()))[..12].to_owned()
+    }
+}
+
+/// A scenario in one of its clusters, ready to run.
+#[derive(Debug)]
+pub struct Scenario {
+    /// Name; with `@variant` if the file lists several clusters.
+    pub name: String,
+    /// The part behind the `@`.
+    pub variant: Option<String>,
+    /// The text it was read from.
+    pub source: Arc<Source>,
+    /// Reports and issues it is about.
+    pub reports: Vec<String>,
+    /// One sentence.
+    pub summary: String,
+    /// How it is tested.
+    pub kind: Kind,
+    /// Cluster options, defaults filled in.
+    pub cluster: Cluster,
+    /// Environment of hosts.
+    pub env: IndexMap<String, IndexMap<String, String>>,
+    /// Choices that the script pins.
+    pub pins: Pins,
+    /// The script.
+    pub steps: Vec<Step>,
+    /// Properties to check, beside those that every run must have.
+    pub check: Vec<String>,
+    /// Merged remedies that the reported code did not have.
+    pub reported_without: Vec<String>,
+    /// Red sides: remedies off, properties violated.
+    pub fails_without: Vec<FailsWithout>,
+    /// Sets of remedies that each close the race.
+    pub closed_by: Vec<Vec<String>>,
+    /// Wrong fixes that it must catch.
+    pub fails_with: Vec<FailsWith>,
+    /// Seeds that fail as reported.
+    pub failing_seeds: Vec<FailingSeed>,
+}
+
+/// One step of a script.
+pub struct Step {
+    /// Its verb.
+    pub verb: String,
+    /// The step as written, on one line.
+    pub text: String,
+    /// Line in the source, from 1.
+    pub line: usize,
+    /// What it does.
+    pub action: Box<dyn Action>,
+}
+
+impl fmt::Debug for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {:?}", self.text, self.action)
+    }
+}
+
+/// How a scenario shows that it can fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Fails without certain remedies.
+    RedGreen,
+    /// Fails with a wrong fix.
+    Guard,
+    /// Nothing held; fails as reported for certain seeds.
+    Flow,
+    /// Does not say how it can fail: may be run, but `check` and the test target refuse it.
+    Unproven,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Kind::RedGreen => "red/green",
+            Kind::Guard => "guard",
+            Kind::Flow => "flow",
+            Kind::Unproven => "unproven",
+        })
+    }
+}
+
+/// `fails-without: {off: [..], violates: [..]}`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailsWithout {
+    /// Switched off.
+    pub off: Vec<String>,
+    /// Exactly these properties are violated then.
+    pub violates: Vec<String>,
+}
+
+/// `fails-with: {mutant: .., violates: [..]}`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailsWith {
+    /// Switched on.
+    pub mutant: String,
+    /// Exactly these properties are violated then.
+    pub violates: Vec<String>,
+}
+
+/// One of `failing-seeds`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailingSeed {
+    /// The seed.
+    pub seed: u64,
+    /// Exactly these properties are violated; empty: whichever of the checked ones.
+    pub violates: Vec<String>,
+}
+
+/// Reads a scenario's text: one scenario for each cluster it lists.
+pub fn read(system: &dyn System, source: &Arc<Source>) -> Result<Vec<Scenario>, BadInput> {
+    let read = || -> Result<Vec<Scenario>, Mistake> {
+        let root = Node::read(&source.text)?;
+        clusters(system, &root)?
+            .into_iter()
+            .map(|(variant, cluster)| scenario(system, source, &root, variant, cluster))
+            .collect()
+    };
+    read().map_err(|mistake| mistake.within(&source.path, &source.text))
+}
+
+/// Every cluster that `cluster:` stands for, with the variant's name if there are several.
+fn clusters(system: &dyn System, root: &Node) -> Result<Vec<(Option<String>, Cluster)>, Mistake> {
+    let options = system.cluster_options();
+    let mut all = vec![(Vec::new(), Cluster::new(options))];
+    let Some(node) = root.fields("a scenario, that is, a map")?.optional("cluster") else {
+        return Ok(vec![(None, Cluster::new(options))]);
+    };
+    for (key, value) in node.entries("a map of cluster options")? {
+        let name = key.word("cluster option", options.iter().map(|o| o.name))?;
+        let option = options.iter().find(|o| o.name == name).expect("word() returns one of the names");
+        let kind = format!("value of {name}");
+        let values = value
+            .one_or_more()
+            .iter()
+            .map(|v| v.word(&kind, option.values.iter().copied()))
+            .collect::<Result<Vec<_>, _>>()?;
+        if values.is_empty() {
+            return Err(value.expected("at least one value"));
+        }
+        let several = values.len() > 1;
+        all = all
+            .into_iter()
+            .flat_map(|(variant, cluster)| {
+                values.iter().map(move |value| {
+                    let (mut variant, mut cluster) = (variant.clone(), cluster.clone());
+                    cluster.set(name, value);
+                    variant.extend(several.then_some(*value));
+                    (variant, cluster)
+                })
+            })
+            .collect();
+    }
+    Ok(all.into_iter().map(|(v, c)| ((!v.is_empty()).then(|| v.join(".")), c)).collect())
+}
+
+fn scenario(
+    system: &dyn System,
+    source: &Arc<Source>,
+    root: &Node,
+    variant: Option<String>,
+    cluster: Cluster,
+) -> Result<Scenario, Mistake> {
+    let mut fields = root.fields("a scenario, that is, a map")?;
+    let base = fields.required("scenario")?;
+    let name = base.text("the scenario's name")?;
+    if !name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
+        return Err(base.expected("a name of a-z, 0-9 and `-`"));
+    }
+    let stem = source.path.rsplit('/').next().and_then(|f| f.strip_suffix(".yaml"));
+    if stem.is_some_and(|stem| stem != name) && source.builtin {
+        return Err(base.expected(&format!("the file's name, `{}`", stem.unwrap_or(""))));
+    }
+    let reports = match fields.optional("reports") {
+        Some(node) => texts(node, "a report, such as owner/project#1")?,
+        None => Vec::new(),
+    };
+    let summary = fields.required("summary")?.text("one sentence")?.trim().to_owned();
+    fields.optional("cluster"); // read already
+    let mut scope = Scope::new(system, &cluster);
+    let env = match fields.optional("env") {
+        Some(node) => environment(node, &scope)?,
+        None => IndexMap::new(),
+    };
+    let steps_node = fields.required("steps")?;
+    let mut pins = Pins::default();
+    let mut steps = Vec::new();
+    for node in steps_node.list("a list of steps")? {
+        steps.push(step(node, &mut scope, source, &mut pins)?);
+    }
+    if steps.is_empty() {
+        return Err(steps_node.expected("at least one step"));
+    }
+    let properties: Vec<&str> = system.properties().iter().map(|p| p.name).collect();
+    let check_node = fields.required("check")?;
+    let check = words(check_node, "property", &properties)?;
+    if check.is_empty() {
+        return Err(check_node.expected("at least one property to check"));
+    }
+    let mut scenario = Scenario {
+        name: variant.as_ref().map_or(name.to_owned(), |v| format!("{name}@{v}")),
+        variant,
+        source: source.clone(),
+        reports,
+        summary,
+        kind: Kind::Unproven,
+        env,
+        pins,
+        steps,
+        check,
+        reported_without: Vec::new(),
+        fails_without: Vec::new(),
+        closed_by: Vec::new(),
+        fails_with: Vec::new(),
+        failing_seeds: Vec::new(),
+        cluster: cluster.clone(),
+    };
+    sides(&mut scenario, &mut fields, system.switches())?;
+    fields.finish()?;
+    Ok(scenario)
+}
+
+/// The red sides: how the scenario shows that it can fail.
+fn sides(scenario: &mut Scenario, fields: &mut Fields<'_>, switches: &[Switch]) -> Result<(), Mistake> {
+    let named = |keep: fn(&SwitchKind) -> bool| -> Vec<&str> {
+        switches.iter().filter(|s| keep(&s.kind)).map(|s| s.name).collect()
+    };
+    let merged = named(|k| matches!(k, SwitchKind::Merged));
+    let remedies = named(|k| !matches!(k, SwitchKind::Mutant));
+    let mutants = named(|k| matches!(k, SwitchKind::Mutant));
+    if let Some(node) = fields.optional("reported-without") {
+        scenario.reported_without = words(node, "merged remedy", &merged)?;
+    }
+    let violates = |fields: &mut Fields<'_>| {
+        let judged = scenario.check.iter().map(String::as_str).chain([NO_PANIC, SCRIPT]).collect::<Vec<_>>();
+        let node = fields.required("violates")?;
+        match words(node, "checked property", &judged)? {
+            names if names.is_empty() => Err(node.expected("at least one property")),
+            names => Ok(names),
+        }
+    };
+    if let Some(node) = fields.optional("fails-without") {
+        for node in node.one_or_more() {
+            let mut fields = node.fields("{off: [remedies], violates: [properties]}")?;
+            let off_node = fields.required("off")?;
+            let off = words(off_node, "remedy", &remedies)?;
+            if off.is_empty() {
+                return Err(off_node.expected("at least one remedy to switch off"));
+            }
+            scenario.fails_without.push(FailsWithout { off, violates: violates(&mut fields)? });
+            fields.finish()?;
+        }
+    }
+    if let Some(node) = fields.optional("closed-by") {
+        for node in node.list("a list of remedies, or of lists of remedies")? {
+            scenario.closed_by.push(words(node, "remedy", &remedies)?);
+        }
+    }
+    if let Some(node) = fields.optional("fails-with") {
+        for node in node.one_or_more() {
+            let mut fields = node.fields("{mutant: NAME, violates: [properties]}")?;
+            let mutant = fields.required("mutant")?.word("mutant", mutants.iter().copied())?.to_owned();
+            scenario.fails_with.push(FailsWith { mutant, violates: violates(&mut fields)? });
+            fields.finish()?;
+        }
+    }
+    if let Some(node) = fields.optional("failing-seeds") {
+        for node in node.list("a list of seeds")? {
+            scenario.failing_seeds.push(if node.is_map() {
+                let mut fields = node.fields("{seed: N, violates: [properties]}")?;
+                let seed = fields.required("seed")?.number("a seed, that is, a whole number")?;
+                let seed = FailingSeed { seed, violates: violates(&mut fields)? };
+                fields.finish()?;
+                seed
+            } else {
+                FailingSeed { seed: node.number("a seed, that is, a whole number")?, violates: Vec::new() }
+            });
+        }
+    }
+    scenario.kind = match scenario {
+        Scenario { failing_seeds, .. } if !failing_seeds.is_empty() => Kind::Flow,
+        Scenario { fails_without, .. } if !fails_without.is_empty() => Kind::RedGreen,
+        Scenario { fails_with, .. } if !fails_with.is_empty() => Kind::Guard,
+        _ => Kind::Unproven,
+    };
+    Ok(())
+}
+
+fn step(node: &Node, scope: &mut Scope<'_>, source: &Source, pins: &mut Pins) -> Result<Step, Mistake> {
+    let (verb_node, argument) = node.entry("a step, such as `- run: 200ms`")?;
+    let all = || verbs::GENERIC.iter().chain(scope.system.verbs());
+    let name = verb_node.word("step", all().map(|v| v.name))?;
+    let verb = *all().find(|v| v.name == name).expect("word() returns one of the names");
+    let action = (verb.parse)(argument, scope).map_err(|m| match m.help {
+        Some(_) => m,
+        None => m.help(format!("a step is written `{}`", verb.usage)),
+    })?;
+    if verb.name == verbs::PIN {
+        verbs::pins(argument, pins)?;
+    }
+    let text = source.text[node.at.start..node.at.end].split_whitespace().collect::<Vec<_>>().join(" ");
+    Ok(Step { verb: name.to_owned(), text, line: position(&source.text, node.at.start).0, action })
+}
+
+fn environment(node: &Node, scope: &Scope<'_>) -> Result<IndexMap<String, IndexMap<String, String>>, Mistake> {
+    let mut env = IndexMap::new();
+    for (host, variables) in node.entries("{host: {NAME: value}}")? {
+        let mut of_host = IndexMap::new();
+        for (name, value) in variables.entries("{NAME: value}")? {
+            of_host.insert(name.text("a name")?.to_owned(), value.as_text().unwrap_or("").to_owned());
+        }
+        env.insert(scope.known("host", host)?, of_host);
+    }
+    Ok(env)
+}
+
+fn texts(node: &Node, what: &str) -> Result<Vec<String>, Mistake> {
+    node.one_or_more().iter().map(|n| n.text(what).map(str::to_owned)).collect()
+}
+
+/// Known words, each once.
+fn words(node: &Node, kind: &str, known: &[&str]) -> Result<Vec<String>, Mistake> {
+    let mut words = IndexSet::new();
+    for node in node.one_or_more() {
+        if !words.insert(node.word(kind, known.iter().copied())?.to_owned()) {
+            return Err(Mistake::new(node.at, format!("the {kind} `{}` is named twice", node.as_text().unwrap_or("")))
+                .label("second time"));
+        }
+    }
+    Ok(words.into_iter().collect())
+}

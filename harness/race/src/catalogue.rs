@@ -1,0 +1,92 @@
+//! Finding scenarios: by name among the built-in ones, by path among files, by run id.
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::mistake::BadInput;
+use crate::pool::Job;
+use crate::run_id::{RunId, ScenarioRef};
+use crate::scenario::{self, Scenario, Source};
+use crate::system::{Builtin, System};
+
+fn source(builtin: &Builtin) -> Arc<Source> {
+    Arc::new(Source { path: builtin.path.to_owned(), text: builtin.text.to_owned(), builtin: true })
+}
+
+fn shared(scenarios: Vec<Scenario>) -> impl Iterator<Item = Arc<Scenario>> {
+    scenarios.into_iter().map(Arc::new)
+}
+
+/// All built-in scenarios, in the system's order.
+pub fn all(system: &dyn System) -> Result<Vec<Arc<Scenario>>, BadInput> {
+    let mut all = Vec::new();
+    for builtin in system.scenarios() {
+        all.extend(shared(scenario::read(system, &source(builtin))?));
+    }
+    Ok(all)
+}
+
+/// The scenarios of one argument: a built-in name (all its variants, or one with `@variant`), or a file.
+pub fn find(system: &dyn System, argument: &str) -> Result<Vec<Arc<Scenario>>, BadInput> {
+    let is_file = argument.contains('/') || argument.ends_with(".yaml") || argument.ends_with(".yml");
+    if is_file {
+        return file(system, argument);
+    }
+    let (name, variant) = split(argument);
+    let Some(builtin) = system.scenarios().iter().find(|b| b.name == name) else {
+        let known = system.scenarios().iter().map(|b| b.name);
+        // The nearest name says it better than a long list.
+        let bad = BadInput::unknown("scenario", name, known);
+        return Err(match bad.mistake().help.as_deref() {
+            Some(help) if help.starts_with("did you mean") => bad,
+            _ => bad.help("`list` prints all scenarios; a file is named with its folder or its ending .yaml"),
+        });
+    };
+    let scenarios: Vec<_> = shared(scenario::read(system, &source(builtin))?).collect();
+    let Some(variant) = variant else { return Ok(scenarios) };
+    let chosen: Vec<_> = scenarios.iter().filter(|s| s.variant.as_deref() == Some(variant)).cloned().collect();
+    match chosen.is_empty() {
+        true => Err(BadInput::unknown("scenario", argument, scenarios.iter().map(|s| s.name.as_str()))),
+        false => Ok(chosen),
+    }
+}
+
+fn split(name: &str) -> (&str, Option<&str>) {
+    name.split_once('@').map_or((name, None), |(name, variant)| (name, Some(variant)))
+}
+
+/// The scenarios of one file.
+pub fn file(system: &dyn System, path: &str) -> Result<Vec<Arc<Scenario>>, BadInput> {
+    let text = std::fs::read_to_string(Path::new(path))
+        .map_err(|e| BadInput::new(format!("the scenario file {path} cannot be read: {e}")))?;
+    let source = Arc::new(Source { path: path.to_owned(), text, builtin: false });
+    Ok(shared(scenario::read(system, &source)?).collect())
+}
+
+/// The job that a run id stands for.
+pub fn by_id(system: &dyn System, id: &RunId) -> Result<Job, BadInput> {
+    id.options.check(system.switches())?;
+    let scenario = match &id.scenario {
+        ScenarioRef::Builtin(name) => {
+            let found = find(system, name)?;
+            found.iter().find(|s| s.name == *name).cloned().ok_or_else(|| {
+                BadInput::unknown("scenario", name, found.iter().map(|s| s.name.as_str()))
+                    .help("the scenario has several variants: the id must name one, as in name@variant")
+            })?
+        }
+        ScenarioRef::File { path, hash, variant } => {
+            let found = file(system, path)?;
+            let now = found.first().map(|s| s.source.hash()).unwrap_or_default();
+            if now != *hash {
+                return Err(BadInput::new(format!("{path} has changed since this run: its hash is {now}, not {hash}"))
+                    .help("a run id of a file replays with the file's content of that time; restore it, or run the file anew"));
+            }
+            let all = found.iter().map(|s| s.name.as_str());
+            found
+                .iter()
+                .find(|s| s.variant == *variant)
+                .cloned()
+                .ok_or_else(|| BadInput::unknown("variant", variant.as_deref().unwrap_or(""), all))?
+        }
+    };
+    Ok(Job::new(system, scenario, &id.options, id.source, id.pins.clone()))
+}

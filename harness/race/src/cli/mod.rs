@@ -1,0 +1,452 @@
+//! The command line: `list`, `run`, `replay`, `check`, `remedies`.
+//!
+//! Exit codes: 0 all hold; 1 violated, vacuous, stuck or crashed; 2 bad input; 3 nondeterministic, wall limit, failure
+//! of the harness. The highest wins.
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use photofinish_sim::choices::{Pins, Source as ChoiceSource};
+
+use crate::catalogue;
+use crate::mistake::BadInput;
+use crate::options::{Options, Profile};
+use crate::outcome::Outcome;
+use crate::pool::{Job, Pool, PoolError, Run, WALL_LIMIT};
+use crate::report;
+use crate::run_id::RunId;
+use crate::scenario::yaml::parse_duration;
+use crate::scenario::{Kind, Scenario};
+use crate::switch::{Switch, SwitchKind};
+use crate::system::{Engine, System};
+use output::{Output, complain, json_line, note};
+
+mod output;
+
+/// Exit code: bad input.
+const BAD_INPUT: u8 = 2;
+/// Exit code: the harness failed.
+const HARNESS: u8 = 3;
+/// How many failing seeds are named.
+const SEEDS_SHOWN: usize = 5;
+
+#[derive(Parser)]
+#[command(version, about = "Replays races on a simulated clock, network and cluster", max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Print all built-in scenarios, one a line.
+    List,
+    /// Run scenarios: all, or those named. Without a seed nothing is late and nothing fails but what the script says.
+    Run {
+        /// Names of built-in scenarios, or files.
+        #[arg(value_name = "NAME|FILE")]
+        scenarios: Vec<String>,
+        /// Draw every choice that the script leaves open from this seed.
+        #[arg(long, value_name = "N", conflicts_with = "seeds")]
+        seed: Option<u64>,
+        /// One run for each seed from A to B, both included.
+        #[arg(long, value_name = "A..B", value_parser = parse_seeds)]
+        seeds: Option<(u64, u64)>,
+        #[command(flatten)]
+        system: SystemArgs,
+        #[command(flatten)]
+        how: HowArgs,
+    },
+    /// Run once more what a run id stands for.
+    Replay {
+        /// As a failing run prints it: pf1:...
+        run_id: String,
+        #[command(flatten)]
+        how: HowArgs,
+    },
+    /// Read scenario files and say what is wrong with them; runs nothing.
+    Check {
+        /// Scenario files.
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<String>,
+    },
+    /// Print the remedies and mutants that the system knows.
+    Remedies,
+}
+
+#[derive(Args)]
+struct SystemArgs {
+    /// The code as it was reported: no proposed remedy; merged ones but those in the scenario's reported-without.
+    #[arg(long, conflicts_with = "bare")]
+    as_reported: bool,
+    /// No remedy at all.
+    #[arg(long)]
+    bare: bool,
+    /// Remedies or mutants to switch on besides.
+    #[arg(long, value_name = "R1,R2", value_delimiter = ',')]
+    with: Vec<String>,
+    /// Remedies to switch off.
+    #[arg(long, value_name = "R1,R2", value_delimiter = ',')]
+    without: Vec<String>,
+    /// What runs the hosts: jump (from event to event) or turmoil (fixed ticks; knows fewer faults).
+    #[arg(long, value_name = "E", default_value = "jump", value_parser = parse_engine)]
+    engine: Engine,
+}
+
+impl SystemArgs {
+    fn options(&self, switches: &[Switch]) -> Result<Options, BadInput> {
+        let profile = match (self.as_reported, self.bare) {
+            (true, _) => Profile::AsReported,
+            (_, true) => Profile::Bare,
+            _ => Profile::Default,
+        };
+        let set = |names: &[String]| names.iter().map(|n| n.trim().to_owned()).filter(|n| !n.is_empty()).collect();
+        let options = Options { profile, with: set(&self.with), without: set(&self.without), engine: self.engine };
+        options.check(switches)?;
+        Ok(options)
+    }
+}
+
+#[derive(Args)]
+struct HowArgs {
+    /// Print the whole trace of each run.
+    #[arg(long)]
+    trace: bool,
+    /// Print one JSON object a run, and nothing else.
+    #[arg(long)]
+    json: bool,
+    /// Wall time that one run may take.
+    #[arg(long, value_name = "10s", value_parser = parse_limit)]
+    wall_limit: Option<Duration>,
+}
+
+fn parse_seeds(text: &str) -> Result<(u64, u64), String> {
+    let expected = "expected two seeds, as in 1..500 (both included)";
+    let (a, b) = text.split_once("..").ok_or(expected)?;
+    let seed = |t: &str| t.trim().parse::<u64>().map_err(|_| format!("{expected}, `{t}` is no whole number"));
+    let (a, b) = (seed(a)?, seed(b.strip_prefix('=').unwrap_or(b))?);
+    match a <= b {
+        true => Ok((a, b)),
+        false => Err(format!("{expected}, {a} is more than {b}")),
+    }
+}
+
+fn parse_engine(text: &str) -> Result<Engine, String> {
+    let names = || Engine::ALL.map(Engine::name);
+    Engine::ALL.into_iter().find(|e| e.name() == text).ok_or_else(|| format!("expected {}", names().join(" or ")))
+}
+
+fn parse_limit(text: &str) -> Result<Duration, String> {
+    parse_duration(text).filter(|d| !d.is_zero()).ok_or_else(|| "expected a duration such as 10s or 500ms".into())
+}
+
+/// The program: reads the arguments, does what they say, returns the exit code.
+///
+/// Call it first in `main`: the processes that fork runs are this program again.
+pub fn main(system: &'static dyn System) -> ExitCode {
+    crate::execute::serve_if_zygote(system);
+    run(system, std::env::args_os()).into()
+}
+
+/// The same for given arguments, the program's name first.
+pub(crate) fn run(system: &'static dyn System, args: impl Iterator<Item = OsString>) -> u8 {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(e) => {
+            let _ = e.print();
+            return e.exit_code() as u8;
+        }
+    };
+    let mut output = Output::new();
+    let done = match cli.command {
+        Command::List => list(system, &mut output),
+        Command::Remedies => Ok(remedies(system, &mut output)),
+        Command::Check { files } => Ok(check(system, &files, &mut output)),
+        Command::Run { scenarios, seed, seeds, system: options, how } => {
+            let seeds = seeds.or(seed.map(|s| (s, s)));
+            run_scenarios(system, &scenarios, seed.is_none(), seeds, &options, &how, &mut output)
+        }
+        Command::Replay { run_id, how } => replay(system, &run_id, &how, &mut output),
+    };
+    done.unwrap_or_else(|bad| {
+        complain(&bad);
+        BAD_INPUT
+    })
+}
+
+fn list(system: &dyn System, output: &mut Output) -> Result<u8, BadInput> {
+    let scenarios = catalogue::all(system)?;
+    let width = width(scenarios.iter().map(|s| s.name.as_str()));
+    let reports = |s: &Scenario| s.reports.join(", ");
+    let reports_width = scenarios.iter().map(|s| reports(s).len()).max().unwrap_or(0);
+    for s in &scenarios {
+        output.line(format!("{:<width$}  {:<9}  {:<reports_width$}  {}", s.name, s.kind, reports(s), s.summary));
+    }
+    Ok(0)
+}
+
+fn remedies(system: &dyn System, output: &mut Output) -> u8 {
+    let switches = system.switches();
+    let width = width(switches.iter().map(|s| s.name));
+    for s in switches {
+        let kind = match s.kind {
+            SwitchKind::Proposed { recommended: true } => "proposed, on",
+            SwitchKind::Proposed { recommended: false } => "proposed, off",
+            SwitchKind::Merged => "merged, on",
+            SwitchKind::Mutant => "mutant, off",
+        };
+        output.line(format!("{:<width$}  {kind:<13}  {} ({})", s.name, s.sentence, s.from));
+    }
+    0
+}
+
+fn check(system: &dyn System, files: &[String], output: &mut Output) -> u8 {
+    let mut code = 0;
+    for path in files {
+        let unproven = |s: &Arc<Scenario>| {
+            let bad = BadInput::new(format!("{path}: the scenario {} says nowhere how it can fail", s.name));
+            bad.help("add fails-without (red/green), fails-with (guard) or failing-seeds (flow)")
+        };
+        let read = catalogue::file(system, path).and_then(|all| {
+            all.iter().find(|s| s.kind == Kind::Unproven).map_or(Ok(all.clone()), |s| Err(unproven(s)))
+        });
+        match read {
+            Ok(scenarios) => {
+                let names: Vec<&str> = scenarios.iter().map(|s| s.name.as_str()).collect();
+                let (kind, steps) = scenarios.first().map_or((Kind::Unproven, 0), |s| (s.kind, s.steps.len()));
+                output.line(format!("ok  {path}  {} ({kind}, {steps} steps)", names.join(", ")));
+            }
+            Err(bad) => {
+                complain(&bad);
+                code = BAD_INPUT;
+            }
+        }
+    }
+    code
+}
+
+fn run_scenarios(
+    system: &'static dyn System,
+    names: &[String],
+    many: bool,
+    seeds: Option<(u64, u64)>,
+    options: &SystemArgs,
+    how: &HowArgs,
+    output: &mut Output,
+) -> Result<u8, BadInput> {
+    let options = options.options(system.switches())?;
+    let scenarios = match names {
+        [] => catalogue::all(system)?,
+        names => {
+            let mut found = Vec::new();
+            for name in names {
+                found.extend(catalogue::find(system, name)?);
+            }
+            found
+        }
+    };
+    if scenarios.is_empty() {
+        return Err(BadInput::new("the system has no scenarios").help("name a scenario file"));
+    }
+    let job = |scenario: &Arc<Scenario>, source| Job::new(system, scenario.clone(), &options, source, Pins::default());
+    let width = width(scenarios.iter().map(|s| s.name.as_str()));
+    let mut printer = Printer { system, how, output, width, code: 0, done: 0, failed: 0 };
+    match seeds {
+        Some((a, b)) if many => {
+            for scenario in &scenarios {
+                // Traces of a sweep are not kept: see `Printer::sweep`.
+                let jobs = (a..=b).map(|seed| job(scenario, ChoiceSource::Seed(seed))).collect();
+                if !printer.sweep(scenario, jobs) {
+                    break;
+                }
+            }
+        }
+        _ => {
+            let source = seeds.map_or(ChoiceSource::Benign, |(seed, _)| ChoiceSource::Seed(seed));
+            printer.each(scenarios.iter().map(|s| job(s, source)).collect());
+        }
+    }
+    Ok(printer.code)
+}
+
+fn replay(system: &'static dyn System, id: &str, how: &HowArgs, output: &mut Output) -> Result<u8, BadInput> {
+    let id: RunId = id.parse()?;
+    let job = catalogue::by_id(system, &id)?;
+    let width = job.scenario.name.len();
+    let mut printer = Printer { system, how, output, width, code: 0, done: 0, failed: 0 };
+    printer.each(vec![job]);
+    Ok(printer.code)
+}
+
+fn width<'a>(names: impl Iterator<Item = &'a str>) -> usize {
+    names.map(str::len).max().unwrap_or(0)
+}
+
+/// Prints runs as they are done, and keeps the highest exit code.
+struct Printer<'a> {
+    system: &'static dyn System,
+    how: &'a HowArgs,
+    output: &'a mut Output,
+    width: usize,
+    code: u8,
+    done: usize,
+    failed: usize,
+}
+
+impl Printer<'_> {
+    fn pool(&self) -> Pool {
+        let limit = self.how.wall_limit.unwrap_or(WALL_LIMIT);
+        Pool::new(self.system).wall_limit(limit).keep_traces(self.how.trace)
+    }
+    /// Each run with a line, and why it fails.
+    fn each(&mut self, jobs: Vec<Job>) {
+        let (pool, many) = (self.pool(), jobs.len() > 1);
+        let done = pool.run(jobs, |run| {
+            self.count(&run);
+            match self.how.json {
+                true => self.output.line(json_line(&run, self.how.trace)),
+                false => self.one(&run),
+            }
+        });
+        self.harness(done);
+        if many && !self.how.json {
+            let (held, failed) = (self.done - self.failed, self.failed);
+            self.output.line(match failed {
+                0 => format!("{held} scenarios hold"),
+                _ => format!("{held} scenarios hold, {failed} do not"),
+            });
+        }
+    }
+    fn one(&mut self, run: &Run) -> bool {
+        let style = self.output.style;
+        if self.how.trace {
+            self.output.text(&report::trace(&run.entries));
+        }
+        self.output.line(report::line(&run.job.scenario.name, self.width, &run.report, style));
+        self.output.text(&self.failure(run))
+    }
+    fn failure(&self, run: &Run) -> String {
+        let replay = replay_command(&run.job.id().to_string());
+        let mut text =
+            report::failure(&run.report, &run.entries, &self.system.properties(), &replay, self.output.style);
+        // What a process printed before it died says more than its trace.
+        let died = matches!(run.report.outcome, Outcome::Crashed | Outcome::Hung | Outcome::Failed);
+        if died && !run.output.trim().is_empty() {
+            text += "  the run printed:\n";
+            text.extend(run.output.trim_end().lines().map(|l| format!("    {l}\n")));
+        }
+        text
+    }
+    /// Many seeds of one scenario: a summary, the first failure in full, and the next few by their commands.
+    fn sweep(&mut self, scenario: &Scenario, jobs: Vec<Job>) -> bool {
+        let runs = jobs.len();
+        let mut outcomes = std::collections::BTreeMap::<Outcome, usize>::new();
+        let mut shown: Vec<String> = Vec::new();
+        let mut worst = Outcome::Holds;
+        let pool = self.pool();
+        let done = pool.run(jobs, |run| {
+            self.count(&run);
+            *outcomes.entry(run.report.outcome).or_default() += 1;
+            worst = worst.max(run.report.outcome);
+            if self.how.json {
+                return self.output.line(json_line(&run, self.how.trace));
+            }
+            if self.how.trace && !self.output.text(&report::trace(&run.entries)) {
+                return false;
+            }
+            if run.report.outcome != Outcome::Holds && shown.len() < SEEDS_SHOWN {
+                shown.push(match shown.is_empty() {
+                    true => format!("  {}\n{}", seed_line(&run), self.failure(&run)),
+                    false => {
+                        format!("  {}\n    replay: {}\n", seed_line(&run), replay_command(&run.job.id().to_string()))
+                    }
+                });
+            }
+            true
+        });
+        if !self.harness(done) || self.how.json {
+            return self.code < HARNESS;
+        }
+        let counts = outcomes.iter().map(|(o, n)| self.output.style.outcome(*o, &counted(*o, *n))).collect::<Vec<_>>();
+        let outcome = self.output.style.outcome(worst, &format!("{worst:<16}"));
+        self.output.line(format!(
+            "{outcome} {:<w$}  {runs} runs: {}",
+            scenario.name,
+            counts.join(", "),
+            w = self.width
+        ));
+        shown.iter().all(|text| self.output.text(text))
+    }
+    fn count(&mut self, run: &Run) {
+        self.done += 1;
+        self.failed += usize::from(run.report.outcome != Outcome::Holds);
+        self.code = self.code.max(run.report.outcome.exit_code());
+        for wrong in &run.report.wrong_pins {
+            self.code = self.code.max(BAD_INPUT);
+            complain(&BadInput::new(wrong.clone()).help("the run took the default there: it is not what its id says"));
+        }
+        for unused in &run.report.unused_pins {
+            note(format!("note: {unused}"));
+        }
+    }
+    /// `false` if the harness failed.
+    fn harness(&mut self, done: Result<(), PoolError>) -> bool {
+        if let Err(e) = &done {
+            note(format!("error: {e}"));
+            self.code = HARNESS;
+        }
+        done.is_ok()
+    }
+}
+
+fn seed_line(run: &Run) -> String {
+    let seed = match run.job.source {
+        ChoiceSource::Seed(seed) => format!("seed {seed}"),
+        ChoiceSource::Benign => "benign".to_owned(),
+    };
+    format!("{seed}: {} {}", run.report.outcome, run.report.violated().join(", "))
+}
+
+fn counted(outcome: Outcome, runs: usize) -> String {
+    match (outcome, runs) {
+        (Outcome::Holds, 1) => "1 holds".to_owned(),
+        (Outcome::Holds, _) => format!("{runs} hold"),
+        _ => format!("{runs} {outcome}"),
+    }
+}
+
+/// The command that replays a run with this very executable.
+pub(crate) fn replay_command(id: &str) -> String {
+    let exe = std::env::current_exe().map_or("photofinish".to_owned(), |p| p.to_string_lossy().into_owned());
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
+    let exe = if exe.chars().all(plain) { exe } else { format!("'{}'", exe.replace('\'', r"'\''")) };
+    format!("{exe} replay '{id}'")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_well_formed() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn seeds_are_two_whole_numbers_both_included() {
+        for (text, expected) in [
+            ("1..500", Some((1, 500))),
+            ("7..7", Some((7, 7))),
+            ("1..=3", Some((1, 3))),
+            ("3..1", None),
+            ("1", None),
+            ("a..2", None),
+            ("1..", None),
+        ] {
+            assert_eq!(parse_seeds(text).ok(), expected, "{text}");
+        }
+    }
+}

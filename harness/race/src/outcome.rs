@@ -1,0 +1,232 @@
+//! How runs end, and what travels between the parent and a run's process.
+use std::fmt;
+
+use photofinish_sim::choices::{Pins, Source as ChoiceSource};
+use photofinish_sim::trace::{Entry, EntryId};
+use serde::{Deserialize, Serialize};
+
+use crate::options::Options;
+use crate::property::{Property, Verdict, Violation, always_checked};
+use crate::scenario::{Scenario, Source};
+use crate::system::System;
+
+/// What the process of a run is asked for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Request {
+    /// The scenario's text: the process reads no file.
+    pub source: Source,
+    /// The scenario's name, with its variant.
+    pub name: String,
+    /// Switches and engine.
+    pub options: Options,
+    /// Benign or a seed.
+    pub choices: ChoiceSource,
+    /// Pins beside the scenario's own.
+    pub pins: Pins,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Every property holds, each with something to judge.
+    Holds,
+    /// A property does not hold.
+    Violated,
+    /// Nothing is violated, but a checked property never had anything to judge.
+    Vacuous,
+    /// The world could not go on: deadlock or livelock.
+    Stuck,
+    /// The code under test ended the process: abort, stack overflow, signal, exit, a panic that nothing caught.
+    Crashed,
+    /// The same run again had another trace: no verdict can be trusted.
+    Nondeterministic,
+    /// The wall-time limit was over.
+    Hung,
+    /// The harness itself failed: the system could not be assembled, a step could not be done.
+    Failed,
+}
+
+impl Outcome {
+    /// As JSON lines and reports write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Outcome::Holds => "holds",
+            Outcome::Violated => "violated",
+            Outcome::Vacuous => "vacuous",
+            Outcome::Stuck => "stuck",
+            Outcome::Crashed => "crashed",
+            Outcome::Nondeterministic => "nondeterministic",
+            Outcome::Hung => "hung",
+            Outcome::Failed => "failed",
+        }
+    }
+    /// 0 holds; 1 the code under test is wrong; 3 no verdict. (2 is bad input.)
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Outcome::Holds => 0,
+            Outcome::Violated | Outcome::Vacuous | Outcome::Stuck | Outcome::Crashed => 1,
+            Outcome::Nondeterministic | Outcome::Hung | Outcome::Failed => 3,
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A property that does not hold, and where.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Broken {
+    /// The property's name.
+    pub property: String,
+    /// Where and why.
+    #[serde(flatten)]
+    pub violation: Violation,
+}
+
+/// What one run showed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunReport {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// All violated properties, by the entry that broke them, the first first.
+    pub violations: Vec<Broken>,
+    /// Checked properties that had nothing to judge.
+    pub vacuous: Vec<String>,
+    /// Hash of the whole trace: equal hashes, equal runs.
+    pub trace_hash: String,
+    /// Virtual time at the end, nanoseconds.
+    pub virtual_ns: u64,
+    /// In words, why it ended before its script did.
+    pub end: Option<String>,
+    /// In words: pins with values that their points do not take. Such a run is not what its id says.
+    pub wrong_pins: Vec<String>,
+    /// In words: pins that nothing asked for.
+    pub unused_pins: Vec<String>,
+}
+
+impl RunReport {
+    /// The property to name first: the first violated, or the first vacuous one.
+    pub fn property(&self) -> Option<&str> {
+        let vacuous = (self.outcome == Outcome::Vacuous).then(|| self.vacuous.first()).flatten();
+        self.violations.first().map(|b| b.property.as_str()).or(vacuous.map(String::as_str))
+    }
+    /// Names of the violated properties, sorted.
+    pub fn violated(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.violations.iter().map(|b| b.property.as_str()).collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+/// Verdicts of all properties that a scenario checks, over a whole trace or the part that a killed run left.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Judgement {
+    /// Violated, by entry.
+    pub violations: Vec<Broken>,
+    /// Nothing to judge.
+    pub vacuous: Vec<String>,
+}
+
+/// Judges a trace by the scenario's properties and those that every run must have.
+pub fn judge(system: &dyn System, scenario: &Scenario, entries: &[Entry]) -> Judgement {
+    let properties = system.properties();
+    let checked = properties.iter().filter(|p| scenario.check.iter().any(|c| c == p.name));
+    judge_by(always_checked().iter().chain(checked), entries)
+}
+
+fn judge_by<'p>(properties: impl Iterator<Item = &'p Property>, entries: &[Entry]) -> Judgement {
+    let mut judgement = Judgement::default();
+    for property in properties {
+        let name = property.name.to_owned();
+        match property.judge(entries) {
+            Verdict::Holds { .. } => {}
+            Verdict::Vacuous => judgement.vacuous.push(name),
+            Verdict::Violated(violation) => judgement.violations.push(Broken { property: name, violation }),
+        }
+    }
+    judgement.violations.sort_by_key(|b| b.violation.entry);
+    judgement
+}
+
+/// The outcome of a run that came to its end.
+pub(crate) fn of_judgement(judgement: &Judgement) -> Outcome {
+    match judgement {
+        Judgement { violations, .. } if !violations.is_empty() => Outcome::Violated,
+        Judgement { vacuous, .. } if !vacuous.is_empty() => Outcome::Vacuous,
+        _ => Outcome::Holds,
+    }
+}
+
+/// The entries to show for a violation: what the property names, the nearest causes of the entry, oldest first.
+///
+/// At most `limit`, the entry itself not among them.
+pub fn led_there<'e>(entries: &'e [Entry], violation: &Violation, limit: usize) -> Vec<&'e Entry> {
+    let mut ids: Vec<EntryId> = violation.led.iter().copied().take(limit).collect();
+    // Causes go back to the start of the world; the near ones tell the story.
+    let mut next = entries.get(violation.entry as usize).and_then(|e| e.cause);
+    while let Some(id) = next.filter(|_| ids.len() < limit) {
+        if !ids.contains(&id) {
+            ids.push(id);
+        }
+        // A cause is always older: this ends.
+        next = entries.get(id as usize).and_then(|e| e.cause).filter(|cause| *cause < id);
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    ids.into_iter().filter(|id| *id != violation.entry).filter_map(|id| entries.get(id as usize)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::temporal;
+
+    fn entry(id: u64, text: &str, cause: Option<u64>) -> Entry {
+        let (host, kind, name) = ("h".into(), "log".into(), "info".into());
+        Entry { id, at_ns: id, host, kind, name, text: text.into(), fields: vec![], spans: vec![], cause }
+    }
+    fn no(name: &'static str) -> Property {
+        Property::new(name, "", temporal::never(move |e| (e.text == name).then(|| "why".to_owned())))
+    }
+
+    #[test]
+    fn the_first_violated_property_is_the_one_with_the_earliest_entry() {
+        let entries = [entry(0, "x", None), entry(1, "b", None), entry(2, "a", None)];
+        let nothing = Property::new("n", "", temporal::always(|_| None));
+        let judgement = judge_by([no("a"), no("b"), no("c"), nothing].iter(), &entries);
+        assert_eq!(judgement.violations.iter().map(|b| &*b.property).collect::<Vec<_>>(), ["b", "a"]);
+        assert_eq!(judgement.vacuous, ["n"]);
+        assert_eq!(of_judgement(&judgement), Outcome::Violated);
+        assert_eq!(of_judgement(&Judgement { violations: vec![], ..judgement }), Outcome::Vacuous);
+        assert_eq!(of_judgement(&Judgement::default()), Outcome::Holds);
+    }
+
+    #[test]
+    fn what_led_there_is_what_the_property_names_and_the_nearest_causes() {
+        let entries: Vec<Entry> = (0..9).map(|i| entry(i, "x", i.checked_sub(2))).collect();
+        let violation = Violation { entry: 8, why: "w".into(), led: vec![1] };
+        let ids = |limit| led_there(&entries, &violation, limit).iter().map(|e| e.id).collect::<Vec<_>>();
+        assert_eq!(ids(3), [1, 4, 6]);
+        assert_eq!(ids(9), [0, 1, 2, 4, 6]);
+    }
+
+    #[test]
+    fn exit_codes_are_those_of_the_command_line() {
+        for (outcome, code) in [
+            (Outcome::Holds, 0),
+            (Outcome::Violated, 1),
+            (Outcome::Vacuous, 1),
+            (Outcome::Stuck, 1),
+            (Outcome::Crashed, 1),
+            (Outcome::Nondeterministic, 3),
+            (Outcome::Hung, 3),
+            (Outcome::Failed, 3),
+        ] {
+            assert_eq!(outcome.exit_code(), code, "{outcome}");
+        }
+    }
+}

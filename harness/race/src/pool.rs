@@ -1,0 +1,300 @@
+//! Many runs: zygotes that fork them, wall limits, what became of runs that died, and whether a failure is real.
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use photofinish_sim::choices::{Pins, Source as ChoiceSource};
+use photofinish_sim::exit;
+use photofinish_sim::trace::{Entry, hash_of_lines};
+use photofinish_sim::zygote::{Exit, Finished, Zygote};
+
+use crate::options::Options;
+use crate::outcome::{Outcome, Request, RunReport, judge};
+use crate::report;
+use crate::run_id::{RunId, ScenarioRef};
+use crate::scenario::Scenario;
+use crate::system::System;
+
+/// Wall time that a run may take unless it is said otherwise.
+pub const WALL_LIMIT: Duration = Duration::from_secs(10);
+
+/// One run to be done.
+#[derive(Clone)]
+pub struct Job {
+    /// What to run.
+    pub scenario: Arc<Scenario>,
+    /// Switches and engine, in canonical form.
+    pub options: Options,
+    /// Benign or a seed.
+    pub source: ChoiceSource,
+    /// Pinned choices.
+    pub pins: Pins,
+}
+
+impl Job {
+    /// A job with its options in canonical form, so that equal runs have equal ids.
+    pub fn new(
+        system: &dyn System,
+        scenario: Arc<Scenario>,
+        options: &Options,
+        source: ChoiceSource,
+        pins: Pins,
+    ) -> Job {
+        let options = options.canonical(system.switches(), &scenario.reported_without);
+        Job { scenario, options, source, pins }
+    }
+    /// The id that replays it.
+    pub fn id(&self) -> RunId {
+        let Scenario { source, variant, name, .. } = &*self.scenario;
+        let scenario = match source.builtin {
+            true => ScenarioRef::Builtin(name.clone()),
+            false => ScenarioRef::File { path: source.path.clone(), hash: source.hash(), variant: variant.clone() },
+        };
+        RunId { scenario, options: self.options.clone(), source: self.source, pins: self.pins.clone() }
+    }
+    fn request(&self) -> Vec<u8> {
+        let request = Request {
+            source: (*self.scenario.source).clone(),
+            name: self.scenario.name.clone(),
+            options: self.options.clone(),
+            choices: self.source,
+            pins: self.pins.clone(),
+        };
+        serde_json::to_vec(&request).expect("a request is plain data")
+    }
+}
+
+/// A run that is done.
+pub struct Run {
+    /// What it was.
+    pub job: Job,
+    /// What it showed.
+    pub report: RunReport,
+    /// Its trace; empty for runs that hold, unless [`Pool::keep_traces`].
+    pub entries: Vec<Entry>,
+    /// What the process printed.
+    pub output: String,
+    /// Wall time, of this run alone.
+    pub wall: Duration,
+}
+
+/// Where a zygote cannot be started or talked to: a failure of the harness.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    /// The process could not be started.
+    #[error("the process that forks runs cannot be started: {0}")]
+    Start(std::io::Error),
+    /// The process is gone.
+    #[error("the process that forks runs does not answer: {0}")]
+    Gone(std::io::Error),
+}
+
+/// Which runs are done once more, in another process; traces that differ are reported as nondeterminism.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Again {
+    /// None.
+    Never,
+    /// Those that fail: a failure that does not replay is no race.
+    #[default]
+    Failures,
+    /// All.
+    All,
+}
+
+/// How runs are done.
+#[derive(Clone)]
+pub struct Pool {
+    system: &'static dyn System,
+    /// Arguments that lead the re-executed program back to [`crate::execute::serve_if_zygote`].
+    zygote_args: Vec<String>,
+    workers: usize,
+    wall_limit: Duration,
+    keep_traces: bool,
+    again: Again,
+}
+
+impl Pool {
+    /// As many workers as the machine has cores.
+    pub fn new(system: &'static dyn System) -> Pool {
+        let workers = std::thread::available_parallelism().map_or(1, |n| n.get());
+        Pool {
+            system,
+            zygote_args: Vec::new(),
+            workers,
+            wall_limit: WALL_LIMIT,
+            keep_traces: false,
+            again: Again::Failures,
+        }
+    }
+    /// Arguments for the zygote, e.g. those of the calling libtest test.
+    pub fn zygote_args(self, args: Vec<String>) -> Pool {
+        Pool { zygote_args: args, ..self }
+    }
+    /// Runs at once; at least one.
+    pub fn workers(self, workers: usize) -> Pool {
+        Pool { workers: workers.max(1), ..self }
+    }
+    /// Wall time that a run may take.
+    pub fn wall_limit(self, wall_limit: Duration) -> Pool {
+        Pool { wall_limit, ..self }
+    }
+    /// Keeps the traces of runs that hold, too.
+    pub fn keep_traces(self, keep_traces: bool) -> Pool {
+        Pool { keep_traces, ..self }
+    }
+    /// Which runs are done once more in another process, to tell a race from nondeterminism.
+    pub fn again(self, again: Again) -> Pool {
+        Pool { again, ..self }
+    }
+    /// Does all jobs, several at once, and hands over their runs in the order of the jobs, each as soon as all before
+    /// it are done. `false` from `each` ends it early.
+    pub fn run(&self, jobs: Vec<Job>, mut each: impl FnMut(Run) -> bool) -> Result<(), PoolError> {
+        let next = AtomicUsize::new(0);
+        let (done, results) = mpsc::sync_channel(self.workers * 4);
+        std::thread::scope(|scope| {
+            for _ in 0..self.workers.min(jobs.len()) {
+                let (jobs, next, done) = (&jobs, &next, done.clone());
+                scope.spawn(move || {
+                    let mut worker = Worker::new(self.clone());
+                    while let Some(i) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|i| *i < jobs.len()) {
+                        let result = worker.run(&jobs[i]);
+                        let failed = result.is_err();
+                        if done.send((i, result)).is_err() || failed {
+                            break;
+                        }
+                    }
+                });
+            }
+            drop(done);
+            let (mut waiting, mut expected) = (BTreeMap::new(), 0);
+            for (i, result) in results {
+                waiting.insert(i, result?);
+                while let Some(run) = waiting.remove(&expected) {
+                    expected += 1;
+                    if !each(run) {
+                        next.store(jobs.len(), Ordering::Relaxed);
+                        return Ok(());
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+    /// Does one job.
+    pub fn run_one(&self, job: &Job) -> Result<Run, PoolError> {
+        Worker::new(self.clone()).run(job)
+    }
+}
+
+/// One zygote for runs, and another, started when it is needed, to run them again.
+pub(crate) struct Worker {
+    pool: Pool,
+    zygote: Option<Zygote>,
+    witness: Option<Zygote>,
+}
+
+impl Worker {
+    pub(crate) fn new(pool: Pool) -> Self {
+        Worker { pool, zygote: None, witness: None }
+    }
+    pub(crate) fn run(&mut self, job: &Job) -> Result<Run, PoolError> {
+        let Worker { pool, zygote, witness } = self;
+        let request = job.request();
+        let first = fork(pool, zygote, &request)?;
+        let mut report = settle(pool.system, &job.scenario, &first, pool.wall_limit);
+        let again = match report.outcome.exit_code() {
+            0 => pool.again == Again::All,
+            1 => pool.again != Again::Never,
+            _ => false,
+        };
+        let mut entries = Vec::new();
+        if again {
+            let second = fork(pool, witness, &request)?;
+            let again = settle(pool.system, &job.scenario, &second, pool.wall_limit);
+            if (again.outcome, &again.trace_hash) != (report.outcome, &report.trace_hash) {
+                entries = first.entries();
+                let parts = report::difference(&entries, &second.entries());
+                let outcomes = match again.outcome == report.outcome {
+                    true => "the outcome is the same, but not the trace".to_owned(),
+                    false => format!("the outcome is {}, not {}", again.outcome, report.outcome),
+                };
+                let end = format!("run again in another process, {outcomes}; {parts}");
+                report = RunReport { outcome: Outcome::Nondeterministic, end: Some(end), ..report };
+            }
+        }
+        if entries.is_empty() && (pool.keep_traces || report.outcome != Outcome::Holds) {
+            entries = first.entries();
+        }
+        let mut output = String::from_utf8_lossy(&first.stdout).into_owned();
+        output.push_str(&String::from_utf8_lossy(&first.stderr));
+        Ok(Run { job: job.clone(), report, entries, output, wall: first.wall })
+    }
+}
+
+fn fork(pool: &Pool, zygote: &mut Option<Zygote>, request: &[u8]) -> Result<Finished, PoolError> {
+    let ready = match zygote {
+        Some(zygote) => zygote,
+        None => zygote.insert(Zygote::start(&pool.zygote_args).map_err(PoolError::Start)?),
+    };
+    ready.run(request, pool.wall_limit).map_err(|e| {
+        *zygote = None;
+        PoolError::Gone(e)
+    })
+}
+
+/// The report of a finished run; for one whose process died, made from the trace that it left.
+fn settle(system: &dyn System, scenario: &Scenario, finished: &Finished, limit: Duration) -> RunReport {
+    let died = match &finished.exit {
+        Exit::Done => match serde_json::from_slice(&finished.report) {
+            Ok(report) => return report,
+            Err(e) => (Outcome::Failed, format!("the run's report cannot be read: {e}")),
+        },
+        Exit::Panicked(message) => (Outcome::Crashed, format!("a panic ended the run: {message}")),
+        Exit::Code(code) => match exit::meaning(*code) {
+            Some(meaning) => (Outcome::Stuck, meaning.to_owned()),
+            None => (Outcome::Crashed, format!("the code under test ended the process with exit code {code}")),
+        },
+        Exit::Signal(signal) => (Outcome::Crashed, format!("the process was killed by {}", signal_name(*signal))),
+        Exit::WallLimit => (Outcome::Hung, format!("no end after {limit:?} of wall time")),
+    };
+    let (mut outcome, mut end) = died;
+    let entries = finished.entries();
+    // The libc symbols leave the reason in the trace when they end a process.
+    if let Some(last) = entries.iter().rev().find(|e| e.kind == "end") {
+        end = format!("{end}: {}", last.text);
+    }
+    // A panic outside all hosts is one of the harness.
+    let world_panicked = entries.iter().rev().find(|e| e.kind == "panic").is_some_and(|e| e.host == "world");
+    if matches!(finished.exit, Exit::Panicked(_)) && world_panicked {
+        outcome = Outcome::Failed;
+    }
+    let judgement = judge(system, scenario, &entries);
+    RunReport {
+        outcome,
+        violations: judgement.violations,
+        vacuous: judgement.vacuous,
+        trace_hash: hash_of_lines(&finished.trace_lines()),
+        virtual_ns: entries.last().map_or(0, |e| e.at_ns),
+        end: Some(end),
+        wrong_pins: Vec::new(),
+        unused_pins: Vec::new(),
+    }
+}
+
+fn signal_name(signal: i32) -> String {
+    // Linux numbers, the same on x86-64 and aarch64.
+    let name = match signal {
+        4 => "SIGILL",
+        5 => "SIGTRAP",
+        6 => "SIGABRT (abort)",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        11 => "SIGSEGV (a stack overflow, for instance)",
+        13 => "SIGPIPE",
+        15 => "SIGTERM",
+        n => return format!("signal {n}"),
+    };
+    name.to_owned()
+}

@@ -1,0 +1,398 @@
+//! The generic step verbs: time, held streams and links, faults of links and hosts, pinned choices.
+use std::time::Duration;
+
+use photofinish_sim::choices::{Pins, print_delay};
+use photofinish_sim::gate::{GateError, Release};
+
+use super::conditions::{self, EventCondition};
+use super::yaml::Node;
+use crate::mistake::Mistake;
+use crate::scene::{Held, Scene, StepError};
+use crate::system::{Action, Scope, Verb};
+
+/// The verb whose argument becomes pins of the whole run.
+pub(crate) const PIN: &str = "pin";
+
+type Parsed = Result<Box<dyn Action>, Mistake>;
+
+/// The verbs that every system has.
+pub static GENERIC: &[Verb] = &[
+    Verb {
+        name: "run",
+        usage: "run: 200ms",
+        sentence: "Lets the world run for this much virtual time.",
+        parse: |node, _| Ok(Box::new(Run(node.duration()?))),
+    },
+    Verb {
+        name: "hold",
+        usage: "hold: {watch: CLIENT/PLURAL, as: NAME}, or hold: {link: FROM->TO, as: NAME}",
+        sentence: "Keeps back what passes a watch stream, or one direction of a link, from now on.",
+        parse: hold,
+    },
+    Verb {
+        name: "release",
+        usage: "release: NAME, or release: {NAME: all | all-but-last | COUNT | {until: CONDITION}}",
+        sentence: "Lets go what is held, in order; all of it ends the hold.",
+        parse: release,
+    },
+    Verb {
+        name: "cut",
+        usage: "cut: [HOST, HOST]",
+        sentence: "Holds both directions of a link up until it heals; nothing is lost.",
+        parse: |node, scope| link(node, scope, LinkFault::Cut),
+    },
+    Verb {
+        name: "heal",
+        usage: "heal: [HOST, HOST]",
+        sentence: "Ends a cut or a black hole.",
+        parse: |node, scope| link(node, scope, LinkFault::Heal),
+    },
+    Verb {
+        name: "reset",
+        usage: "reset: [HOST, HOST]",
+        sentence: "Resets all connections between two hosts.",
+        parse: |node, scope| link(node, scope, LinkFault::Reset),
+    },
+    Verb {
+        name: "blackhole",
+        usage: "blackhole: [HOST, HOST]",
+        sentence: "Drops everything between two hosts, without a word to either.",
+        parse: |node, scope| link(node, scope, LinkFault::Blackhole),
+    },
+    Verb {
+        name: "delay",
+        usage: "delay: {link: FROM->TO, by: 2s}",
+        sentence: "Adds to the latency of one direction of a link; `by: 0s` ends it.",
+        parse: delay,
+    },
+    Verb {
+        name: "slow",
+        usage: "slow: {call: CLIENT/VERB/PLURAL, by: 2s}",
+        sentence: "Delays every call that matches before it is served; `by: 0s` ends it.",
+        parse: slow,
+    },
+    Verb {
+        name: "crash",
+        usage: "crash: HOST",
+        sentence: "Kills a host's process; its restart policy decides what follows.",
+        parse: |node, scope| host(node, scope, HostFault::Crash),
+    },
+    Verb {
+        name: "power-off",
+        usage: "power-off: HOST",
+        sentence: "As a crash, but nothing reaches the wire any more.",
+        parse: |node, scope| host(node, scope, HostFault::PowerOff),
+    },
+    Verb {
+        name: "pause",
+        usage: "pause: HOST",
+        sentence: "Stops a host's process; its timers catch up when it resumes.",
+        parse: |node, scope| host(node, scope, HostFault::Pause),
+    },
+    Verb {
+        name: "resume",
+        usage: "resume: HOST",
+        sentence: "Ends a pause.",
+        parse: |node, scope| host(node, scope, HostFault::Resume),
+    },
+    Verb {
+        name: "restart",
+        usage: "restart: HOST",
+        sentence: "Starts a host that is down, or crashes and starts one that is up.",
+        parse: |node, scope| host(node, scope, HostFault::Restart),
+    },
+    Verb {
+        name: PIN,
+        usage: "pin: {KEY: VALUE}",
+        sentence: "Fixes choices of this run, from its start on, by their keys.",
+        parse: |node, _| pins(node, &mut Pins::default()).map(|()| Box::new(Pinned) as Box<dyn Action>),
+    },
+];
+
+/// Adds the pins of a `pin` step.
+pub(crate) fn pins(node: &Node, pins: &mut Pins) -> Result<(), Mistake> {
+    for (key, value) in node.entries("{KEY: VALUE}")? {
+        let text = format!("{}={}", key.text("a choice's key")?, value.text("a choice's value")?);
+        let pin: Pins = text.parse().map_err(|e| Mistake::new(key.at, format!("{e}")).label("this pin"))?;
+        for (key_text, value) in pin.iter() {
+            if pins.insert(key_text, value).is_some() {
+                return Err(
+                    Mistake::new(key.at, format!("the choice `{key_text}` is pinned twice")).label("second time")
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+#[derive(Debug)]
+struct Run(Duration);
+
+impl Action for Run {
+    fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
+        Ok(scene.run_for(self.0)?)
+    }
+}
+
+/// `pin` acts before the run starts.
+#[derive(Debug)]
+struct Pinned;
+
+impl Action for Pinned {
+    fn act(&self, _: &mut Scene<'_>) -> Result<(), StepError> {
+        Ok(())
+    }
+}
+
+/// `gateway->driver`
+fn direction(node: &Node, scope: &Scope<'_>) -> Result<(String, String), Mistake> {
+    let text = node.text("a direction, such as gateway->driver")?;
+    let (from, to) = text.split_once("->").ok_or_else(|| node.expected("a direction, such as gateway->driver"))?;
+    let hosts = scope.names("host");
+    for host in [from.trim(), to.trim()] {
+        if !hosts.contains(&host) {
+            return Err(Mistake::unknown(node.at, "host", host, hosts.iter().copied()));
+        }
+    }
+    if from.trim() == to.trim() {
+        return Err(node.expected("two hosts, not one twice"));
+    }
+    Ok((from.trim().to_owned(), to.trim().to_owned()))
+}
+
+/// `[gateway, driver]`
+fn pair(node: &Node, scope: &Scope<'_>) -> Result<(String, String), Mistake> {
+    match node.list("a pair of hosts, such as [gateway, driver]")? {
+        [a, b] if a.as_text() != b.as_text() => Ok((scope.known("host", a)?, scope.known("host", b)?)),
+        _ => Err(node.expected("two different hosts, such as [gateway, driver]")),
+    }
+}
+
+#[derive(Debug)]
+struct Hold {
+    what: Held,
+    name: String,
+}
+
+fn hold(node: &Node, scope: &mut Scope<'_>) -> Parsed {
+    let mut fields = node.fields("{watch: CLIENT/PLURAL, as: NAME}")?;
+    let (watch, link, name) = (fields.optional("watch"), fields.optional("link"), fields.required("as")?);
+    fields.finish()?;
+    let what = match (watch, link) {
+        (Some(stream), None) => Held::Stream(scope.known("stream", stream)?),
+        (None, Some(link)) => {
+            let (from, to) = direction(link, scope)?;
+            Held::Link { from, to }
+        }
+        _ => return Err(node.expected("either `watch` or `link`")),
+    };
+    Ok(Box::new(Hold { what, name: scope.declare("hold", name)? }))
+}
+
+impl Action for Hold {
+    fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
+        if scene.holds.contains_key(&self.name) {
+            return Err(StepError::impossible(format!("`{}` is held already: release it first", self.name)));
+        }
+        match &self.what {
+            Held::Stream(stream) => {
+                scene.gates.hold(stream, &self.name).map_err(|e| StepError::Impossible(e.into()))?
+            }
+            Held::Link { from, to } => {
+                scene.world.hold(from, to).map_err(|e| StepError::Impossible(e.into()))?;
+            }
+        }
+        scene.holds.insert(self.name.clone(), self.what.clone());
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct ReleaseHeld {
+    name: String,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    All,
+    AllButLast,
+    Count(usize),
+    Until(EventCondition),
+}
+
+fn release(node: &Node, scope: &mut Scope<'_>) -> Parsed {
+    if !node.is_map() {
+        return Ok(Box::new(ReleaseHeld { name: scope.known("hold", node)?, what: What::All }));
+    }
+    let (name, what) = node.entry("the name of a hold, or {NAME: WHAT}")?;
+    let name = scope.known("hold", name)?;
+    let what = if what.is_map() {
+        let mut fields = what.fields("{until: CONDITION}")?;
+        let until = fields.required("until")?;
+        fields.finish()?;
+        let condition = EventCondition::parse(until);
+        What::Until(condition.map_err(|m| if m.help.is_none() { m.help(conditions::USAGE) } else { m })?)
+    } else {
+        match what.text("all, all-but-last, a count or {until: CONDITION}")? {
+            "all" => What::All,
+            "all-but-last" => What::AllButLast,
+            _ => What::Count(what.number("all, all-but-last, a count or {until: CONDITION}")? as usize),
+        }
+    };
+    Ok(Box::new(ReleaseHeld { name, what }))
+}
+
+impl Action for ReleaseHeld {
+    fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
+        let Some(held) = scene.holds.get(&self.name).cloned() else {
+            return Err(StepError::impossible(format!("`{}` is not held any more", self.name)));
+        };
+        match (held, &self.what) {
+            (Held::Link { from, to }, What::All) => {
+                scene.world.release(&from, &to).map_err(|e| StepError::Impossible(e.into()))?;
+            }
+            (Held::Link { .. }, _) => {
+                return Err(StepError::impossible(format!("`{}` holds a link: only all of it is released", self.name)));
+            }
+            (Held::Stream(_), what) => {
+                let what = match what {
+                    What::All => Release::All,
+                    What::AllButLast => Release::AllButLast,
+                    What::Count(n) => Release::Count(*n),
+                    What::Until(condition) => {
+                        let condition = condition.clone();
+                        Release::Until(Box::new(move |meta| condition.holds(meta)))
+                    }
+                };
+                match scene.gates.release(&self.name, what) {
+                    // The event that the script waits for has not come: that is about the system, not the script.
+                    Err(e @ GateError::NoMatch { .. }) => return Err(StepError::Missed(e.to_string())),
+                    Err(e) => return Err(StepError::Impossible(e.into())),
+                    Ok(_) => {}
+                }
+            }
+        }
+        if matches!(self.what, What::All) {
+            scene.holds.shift_remove(&self.name);
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum LinkFault {
+    Cut,
+    Heal,
+    Reset,
+    Blackhole,
+}
+
+#[derive(Debug)]
+struct OnLink {
+    fault: LinkFault,
+    a: String,
+    b: String,
+}
+
+fn link(node: &Node, scope: &mut Scope<'_>, fault: LinkFault) -> Parsed {
+    let (a, b) = pair(node, scope)?;
+    Ok(Box::new(OnLink { fault, a, b }))
+}
+
+impl Action for OnLink {
+    fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
+        let OnLink { fault, a, b } = self;
+        let done = match fault {
+            LinkFault::Cut => scene.world.cut(a, b),
+            LinkFault::Heal => scene.world.heal(a, b),
+            LinkFault::Reset => scene.world.reset(a, b),
+            LinkFault::Blackhole => scene.world.blackhole(a, b),
+        };
+        done.map_err(|e| StepError::Impossible(e.into()))
+    }
+}
+
+#[derive(Debug)]
+struct Delay {
+    from: String,
+    to: String,
+    by: Duration,
+}
+
+fn delay(node: &Node, scope: &mut Scope<'_>) -> Parsed {
+    let mut fields = node.fields("{link: FROM->TO, by: 2s}")?;
+    let ((from, to), by) = (direction(fields.required("link")?, scope)?, fields.required("by")?.duration()?);
+    fields.finish()?;
+    Ok(Box::new(Delay { from, to, by }))
+}
+
+impl Action for Delay {
+    fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
+        scene.world.delay(&self.from, &self.to, self.by).map_err(|e| StepError::Impossible(e.into()))
+    }
+}
+
+#[derive(Debug)]
+struct Slow {
+    prefix: String,
+    by: Duration,
+}
+
+fn slow(node: &Node, scope: &mut Scope<'_>) -> Parsed {
+    let mut fields = node.fields("{call: CLIENT/VERB/PLURAL, by: 2s}")?;
+    let (call_node, by) = (fields.required("call")?, fields.required("by")?.duration()?);
+    fields.finish()?;
+    let call = call_node.text("a call, such as driver/GET/pods")?;
+    let client = call.split('/').next().unwrap_or("");
+    let hosts = scope.names("host");
+    if !hosts.contains(&client) {
+        return Err(Mistake::unknown(call_node.at, "host", client, hosts));
+    }
+    if let Some(verb) = call.split('/').nth(1)
+        && !["GET", "LIST", "WATCH", "POST", "PUT", "PATCH", "DELETE"].contains(&verb)
+    {
+        return Err(call_node.expected("an HTTP method in capitals behind the client, such as driver/GET/pods"));
+    }
+    Ok(Box::new(Slow { prefix: format!("call/{call}"), by }))
+}
+
+impl Action for Slow {
+    fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
+        scene.choices.slow(&self.prefix, self.by);
+        scene.trace.entry("net", "slow").text(format!("slow {} {}", self.prefix, print_delay(self.by))).record();
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum HostFault {
+    Crash,
+    PowerOff,
+    Pause,
+    Resume,
+    Restart,
+}
+
+#[derive(Debug)]
+struct OnHost {
+    fault: HostFault,
+    host: String,
+}
+
+fn host(node: &Node, scope: &mut Scope<'_>, fault: HostFault) -> Parsed {
+    Ok(Box::new(OnHost { fault, host: scope.known("host", node)? }))
+}
+
+impl Action for OnHost {
+    fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
+        let done = match self.fault {
+            HostFault::Crash => scene.world.crash(&self.host),
+            HostFault::PowerOff => scene.world.power_off(&self.host),
+            HostFault::Pause => scene.world.pause(&self.host),
+            HostFault::Resume => scene.world.resume(&self.host),
+            HostFault::Restart => scene.world.restart(&self.host),
+        };
+        done.map_err(|e| StepError::Impossible(e.into()))
+    }
+}

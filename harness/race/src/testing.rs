@@ -1,0 +1,185 @@
+//! A `cargo test` target that runs both sides of every scenario: `harness = false`, and a `main` that calls [`main`].
+//!
+//! | trial | shows |
+//! |---|---|
+//! | `name` | holds, and the same run in another process has the same trace |
+//! | `name::as-reported` | red/green: violates exactly what `fails-without` says; guard: holds |
+//! | `name::fails-without::<n>` | the same for other sets of remedies |
+//! | `name::closed-by::<remedies>` | as reported, but with these remedies: holds |
+//! | `name::fails-with::<mutant>` | a wrong fix is caught |
+//! | `name::failing-seeds` | flow: each seed fails as reported, and holds with the remedies |
+use std::sync::{Arc, Mutex, PoisonError};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use photofinish_sim::choices::{Pins, Source as ChoiceSource};
+
+use crate::options::Options;
+use crate::outcome::Outcome;
+use crate::pool::{Again, Job, Pool, Run, Worker};
+use crate::report::{self, Style};
+use crate::scenario::{Kind, Scenario};
+use crate::system::System;
+use crate::{catalogue, cli};
+
+/// Runs the trials of all built-in scenarios, with libtest's arguments. `replay <run id>` works as in the program.
+pub fn main(system: &'static dyn System) -> ! {
+    crate::execute::serve_if_zygote(system);
+    let mut args = std::env::args().skip(1);
+    if args.next().as_deref() == Some("replay") && args.next().is_some_and(|id| id.starts_with("pf")) {
+        std::process::exit(cli::run(system, std::env::args_os()).into());
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials(system)).exit()
+}
+
+/// What a side of a scenario must show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Expected {
+    Holds,
+    /// Exactly these properties.
+    Violates(Vec<String>),
+    /// Whichever.
+    Fails,
+}
+
+/// One run and what it must show.
+#[derive(Clone, Debug)]
+struct Side {
+    options: Options,
+    source: ChoiceSource,
+    expected: Expected,
+}
+
+impl Side {
+    fn new(options: Options, expected: Expected) -> Side {
+        Side { options, source: ChoiceSource::Benign, expected }
+    }
+}
+
+/// The trials of a scenario: name behind the scenario's, and the runs of each.
+fn sides(system: &dyn System, scenario: &Scenario) -> Vec<(String, Vec<Side>)> {
+    let switches = system.switches();
+    let resolve = |options: &Options| options.resolve(switches, &scenario.reported_without);
+    let as_reported = Options::as_reported();
+    let mut all = vec![(String::new(), vec![Side::new(Options::new(), Expected::Holds)])];
+    for (n, side) in scenario.fails_without.iter().enumerate() {
+        let expected = Expected::Violates(side.violates.clone());
+        let without = Options::new().without(side.off.clone());
+        all.push(match resolve(&without) == resolve(&as_reported) {
+            true => ("::as-reported".into(), vec![Side::new(as_reported.clone(), expected)]),
+            false => (format!("::fails-without::{}", n + 1), vec![Side::new(without, expected)]),
+        });
+    }
+    for remedies in &scenario.closed_by {
+        let options = as_reported.clone().with(remedies.clone());
+        all.push((format!("::closed-by::{}", remedies.join("+")), vec![Side::new(options, Expected::Holds)]));
+    }
+    if !scenario.fails_with.is_empty() {
+        all.push(("::as-reported".into(), vec![Side::new(as_reported.clone(), Expected::Holds)]));
+    }
+    for side in &scenario.fails_with {
+        let expected = Expected::Violates(side.violates.clone());
+        let with = Options::new().with([side.mutant.clone()]);
+        all.push((format!("::fails-with::{}", side.mutant), vec![Side::new(with, expected)]));
+    }
+    if !scenario.failing_seeds.is_empty() {
+        let of_seed = |f: &crate::scenario::FailingSeed| {
+            let source = ChoiceSource::Seed(f.seed);
+            let red = match f.violates.is_empty() {
+                true => Expected::Fails,
+                false => Expected::Violates(f.violates.clone()),
+            };
+            [
+                Side { options: as_reported.clone(), source, expected: red },
+                Side { options: Options::new(), source, expected: Expected::Holds },
+            ]
+        };
+        all.push(("::failing-seeds".into(), scenario.failing_seeds.iter().flat_map(of_seed).collect()));
+    }
+    all
+}
+
+fn trials(system: &'static dyn System) -> Vec<Trial> {
+    let scenarios = match catalogue::all(system) {
+        Ok(scenarios) => scenarios,
+        Err(e) => return vec![Trial::test("catalogue", move || Err(Failed::from(e)))],
+    };
+    let workers = Arc::new(Workers { pool: Pool::new(system).again(Again::All), idle: Mutex::default() });
+    let mut trials = Vec::new();
+    for scenario in scenarios {
+        if scenario.kind == Kind::Unproven {
+            trials.push(Trial::test(scenario.name.clone(), || Err("it says nowhere how it can fail".into())));
+            continue;
+        }
+        for (name, sides) in sides(system, &scenario) {
+            let (workers, scenario) = (workers.clone(), scenario.clone());
+            trials.push(Trial::test(format!("{}{name}", scenario.name), move || {
+                sides.iter().try_for_each(|side| check(system, &workers, &scenario, side))
+            }));
+        }
+    }
+    trials
+}
+
+/// Workers are kept between trials: each has zygotes that cost a program start.
+struct Workers {
+    pool: Pool,
+    idle: Mutex<Vec<Worker>>,
+}
+
+impl Workers {
+    fn run(&self, job: &Job) -> Result<Run, Failed> {
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = idle().pop();
+        let mut worker = taken.unwrap_or_else(|| Worker::new(self.pool.clone()));
+        let run = worker.run(job)?;
+        idle().push(worker);
+        Ok(run)
+    }
+}
+
+fn check(system: &dyn System, workers: &Workers, scenario: &Arc<Scenario>, side: &Side) -> Result<(), Failed> {
+    let job = Job::new(system, scenario.clone(), &side.options, side.source, Pins::default());
+    let run = workers.run(&job)?;
+    let Some(why) = differs(&side.expected, &run) else { return Ok(()) };
+    let id = run.job.id();
+    let replay = cli::replay_command(&id.to_string());
+    let mut text = format!("{why}\n");
+    text += &report::failure(&run.report, &run.entries, &system.properties(), &replay, Style::default());
+    if run.report.outcome == Outcome::Holds {
+        text += &format!("  replay: {replay}\n");
+    }
+    if !run.output.is_empty() {
+        text += &format!("  the run printed:\n{}\n", run.output);
+    }
+    Err(text.into())
+}
+
+/// Why a run is not what was expected.
+fn differs(expected: &Expected, run: &Run) -> Option<String> {
+    let report = &run.report;
+    let seen = match report.outcome {
+        Outcome::Violated => format!("violated {}", report.violated().join(", ")),
+        other => other.to_string(),
+    };
+    let wrong_pins = report.wrong_pins.first();
+    let as_expected = match expected {
+        Expected::Holds => report.outcome == Outcome::Holds,
+        Expected::Fails => report.outcome == Outcome::Violated,
+        Expected::Violates(names) => {
+            let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+            names.sort_unstable();
+            report.outcome == Outcome::Violated && report.violated() == names
+        }
+    };
+    match (as_expected, wrong_pins) {
+        (true, None) => None,
+        (_, Some(pin)) => Some(pin.clone()),
+        (false, None) => Some(match expected {
+            Expected::Holds => format!("expected that it holds; the outcome is: {seen}"),
+            Expected::Fails => format!("expected that it fails; the outcome is: {seen}"),
+            Expected::Violates(names) => {
+                format!("expected that it violates exactly {}; the outcome is: {seen}", names.join(", "))
+            }
+        }),
+    }
+}
