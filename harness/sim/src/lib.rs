@@ -1,14 +1,18 @@
 //! Under construction.
+mod backtrace;
 pub mod choices;
+mod disk;
 pub mod exit;
 pub mod gate;
 pub mod host;
+mod kernel;
 pub mod legality;
 pub(crate) mod memory;
-pub mod net;
+mod net;
 pub mod pins;
 pub mod state;
 mod symbols;
+mod threads;
 pub mod trace;
 pub mod tracing_layer;
 pub mod wire;
