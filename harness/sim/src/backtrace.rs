@@ -61,6 +61,9 @@ mod tests {
                     2: std::thread::spawn\n   3: app::store::open\n             at ./src/store.rs:10:5\n   \
                     4: rusqlite::Connection::open\n             at /home/u/.cargo/registry/src/index-1/rusqlite-1/src/lib.rs:3:1\n   \
                     5: tokio::runtime::runtime::Runtime::block_on\n   6: main\n";
-        assert_eq!(frames(full), "app::store::open (./src/store.rs:10:5)\nrusqlite::Connection::open (rusqlite-1/src/lib.rs:3:1)");
+        assert_eq!(
+            frames(full),
+            "app::store::open (./src/store.rs:10:5)\nrusqlite::Connection::open (rusqlite-1/src/lib.rs:3:1)"
+        );
     }
 }

@@ -126,10 +126,7 @@ fn runs(stat: &File) -> bool {
     let mut buf = [0u8; 64]; // tid, name of at most 15 bytes in brackets, state
     // SAFETY: the buffer is valid for its length; the descriptor is open as long as `stat`.
     let n = unsafe {
-        kernel::raw(
-            libc::SYS_pread64,
-            [stat.as_raw_fd() as _, buf.as_mut_ptr() as _, buf.len() as _, 0, 0, 0],
-        )
+        kernel::raw(libc::SYS_pread64, [stat.as_raw_fd() as _, buf.as_mut_ptr() as _, buf.len() as _, 0, 0, 0])
     };
     state_letter(&buf[..n.max(0) as usize]).is_some_and(|c| matches!(c, b'R' | b'D'))
 }

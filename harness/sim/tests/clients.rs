@@ -18,7 +18,10 @@ fn a_kube_client_talks_to_a_server_in_the_world() {
                 for _ in 0..3 {
                     let map = kube::Api::<ConfigMap>::default_namespaced(client.clone()).get("a").await?;
                     let data = map.data.unwrap_or_default();
-                    say(&ctx, format!("agent {} peer {} connection {}", data["agent"], data["peer"], data["connection"]));
+                    say(
+                        &ctx,
+                        format!("agent {} peer {} connection {}", data["agent"], data["peer"], data["connection"]),
+                    );
                     tokio::time::sleep(Duration::from_millis(250)).await;
                 }
                 Ok(())

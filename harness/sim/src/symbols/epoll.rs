@@ -38,9 +38,7 @@ unsafe extern "C" fn epoll_ctl(epfd: c_int, op: c_int, fd: c_int, event: *mut ep
 fn socket_family(fd: c_int) -> Option<&'static str> {
     let (mut domain, mut len) = (0 as c_int, size_of::<c_int>() as libc::socklen_t);
     // SAFETY: both pointers are valid, and `len` is the size of what the first points to.
-    let r = unsafe {
-        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_DOMAIN, (&raw mut domain).cast(), &raw mut len)
-    };
+    let r = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_DOMAIN, (&raw mut domain).cast(), &raw mut len) };
     let name = match domain {
         libc::AF_INET => "IPv4",
         libc::AF_INET6 => "IPv6",

@@ -169,7 +169,12 @@ impl World {
                 Ok(i) if matches!(request, Request::Crash(_)) => self.crash_process(i),
                 Ok(i) => self.cut_power(i),
                 Err(e) => {
-                    self.trace.entry("host", "crash").field("host", name).field("error", &e).text(e.to_string()).record();
+                    self.trace
+                        .entry("host", "crash")
+                        .field("host", name)
+                        .field("error", &e)
+                        .text(e.to_string())
+                        .record();
                 }
             }
         }

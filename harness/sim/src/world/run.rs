@@ -147,9 +147,10 @@ impl World {
         let host = &self.hosts[i];
         // Packets, other hosts' tasks and foreign threads wake tasks from outside: those sit in the inject queue.
         !host.paused
-            && host.process.as_ref().is_some_and(|p| {
-                p.due_ns.is_some_and(|due| due <= now) || p.metrics.global_queue_depth() > 0
-            })
+            && host
+                .process
+                .as_ref()
+                .is_some_and(|p| p.due_ns.is_some_and(|due| due <= now) || p.metrics.global_queue_depth() > 0)
     }
 
     fn next_event(&self) -> Option<u64> {
