@@ -6,6 +6,7 @@ use super::names;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::ApiResource;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use std::borrow::Cow;
 
 /// A served version of the Sandbox API.
@@ -49,18 +50,32 @@ impl SandboxVersion {
     }
 }
 
-/// A Sandbox resource, of either version.
+/// An object as the driver reads it: metadata, and of spec and status what `P` and `U` name.
+///
+/// Leaner than `kube`'s `Object`: nothing is flattened, so that a response is parsed in one pass.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub struct Sandbox {
+#[serde(bound(deserialize = "P: Deserialize<'de> + Default, U: Deserialize<'de>"))]
+pub struct View<P, U> {
     /// Metadata.
     pub metadata: ObjectMeta,
     /// What is wanted.
     #[serde(default)]
-    pub spec: SandboxSpec,
-    /// What the controller saw; absent until its first write.
-    #[serde(default)]
-    pub status: Option<SandboxStatus>,
+    pub spec: P,
+    /// What was seen; absent until somebody writes it.
+    #[serde(default = "Option::default")]
+    pub status: Option<U>,
 }
+
+/// A Sandbox resource, of either version.
+pub type Sandbox = View<SandboxSpec, SandboxStatus>;
+/// A Pod.
+pub type Pod = View<PodSpec, PodStatus>;
+/// A Namespace.
+pub type Namespace = View<IgnoredAny, NamespaceStatus>;
+/// A NetworkPolicy; its spec is compared as a whole.
+pub type NetworkPolicy = View<serde_json::Value, IgnoredAny>;
+/// An object of which only the metadata matters.
+pub type Metadata = View<IgnoredAny, IgnoredAny>;
 
 /// The part of the spec that the driver decides on.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -119,7 +134,43 @@ pub struct Condition {
     pub observed_generation: Option<i64>,
 }
 
-impl Sandbox {
+/// A Pod's spec, as far as the driver reads it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodSpec {
+    /// What keeps the Pod from being scheduled.
+    pub scheduling_gates: Vec<SchedulingGate>,
+    /// Seconds that the Pod may take to end; absent means 30.
+    pub termination_grace_period_seconds: Option<u64>,
+}
+
+/// A scheduling gate.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct SchedulingGate {
+    /// Its name.
+    pub name: String,
+}
+
+/// A Pod's status, as far as the driver reads it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodStatus {
+    /// Pending, Running, Succeeded or Failed.
+    pub phase: String,
+    /// Conditions of the kubelet.
+    pub conditions: Vec<Condition>,
+}
+
+/// A Namespace's status, as far as the driver reads it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct NamespaceStatus {
+    /// Active or Terminating.
+    pub phase: String,
+}
+
+impl<P, U> View<P, U> {
     /// A label's value; empty if it has none.
     pub fn label(&self, key: &str) -> &str {
         self.metadata.labels.as_ref().and_then(|l| l.get(key)).map_or("", String::as_str)
@@ -144,6 +195,26 @@ impl Sandbox {
     pub fn resource_version(&self) -> &str {
         self.metadata.resource_version.as_deref().unwrap_or_default()
     }
+    /// Is it being deleted?
+    pub fn is_terminating(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+}
+
+impl Pod {
+    /// Running and ready.
+    pub fn is_ready(&self) -> bool {
+        let ready = |s: &PodStatus| s.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True");
+        !self.is_terminating() && self.status.as_ref().is_some_and(ready)
+    }
+    /// Is the object with this uid its controller?
+    pub fn is_controlled_by(&self, uid: &str) -> bool {
+        let owners = self.metadata.owner_references.as_deref().unwrap_or_default();
+        owners.iter().any(|o| o.controller == Some(true) && o.uid == uid)
+    }
+}
+
+impl Sandbox {
     /// The sandbox's id.
     pub fn id(&self) -> &str {
         self.label(names::SANDBOX_ID)
@@ -172,7 +243,7 @@ impl Sandbox {
     }
 }
 
-impl kube::Resource for Sandbox {
+impl<P, U> kube::Resource for View<P, U> {
     type DynamicType = ApiResource;
     type Scope = kube::core::DynamicResourceScope;
 
