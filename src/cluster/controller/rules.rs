@@ -271,3 +271,6 @@ pub fn service(sandbox: &Sandbox, present: Option<&Service>) -> Result<Option<Se
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

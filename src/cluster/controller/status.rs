@@ -248,3 +248,6 @@ fn pod_ips(pod: &Pod) -> Vec<String> {
     let ips: Vec<String> = status.pod_ips.iter().flatten().map(|ip| ip.ip.clone()).collect();
     if ips.is_empty() { status.pod_ip.iter().cloned().collect() } else { ips }
 }
+
+#[cfg(test)]
+mod tests;
