@@ -1,0 +1,101 @@
+//! DeleteSandbox: durable intent, then the driver. The row goes when the compute is known to be gone.
+
+use std::sync::Arc;
+
+use tonic::Status;
+use tracing::Instrument;
+
+use crate::pb::compute::DeleteSandboxRequest;
+use crate::pb::openshell::{Sandbox, SandboxPhase, delete_sandbox_response::Outcome};
+
+use super::admission::{self, Delete};
+use super::core::{Gateway, store_status};
+use super::locks::Held;
+use super::record::Row;
+use super::rows::By;
+use super::service::{accepted, finished, refused};
+use super::store::StoreError;
+
+/// Attempts at a row that others write too.
+const ATTEMPTS: u32 = 3;
+
+fn deleting(row: &mut Sandbox, now_ms: i64) {
+    row.set_phase(SandboxPhase::Deleting, "False", "Deleting", "the sandbox is being deleted", now_ms);
+    row.start_attempt.clear();
+}
+
+impl Gateway {
+    /// Deletes a sandbox: its row is removed at once if there is nothing to delete, else when the driver says so.
+    pub(crate) async fn delete(
+        self: &Arc<Self>,
+        workspace: &str,
+        name: &str,
+        allow_missing: bool,
+    ) -> Result<Outcome, Status> {
+        let named = self.rows.store.sandbox_named(workspace, name).map_err(|e| store_status("delete sandbox", e))?;
+        let id = match named {
+            Some(row) => row.id().to_owned(),
+            None if allow_missing => return Ok(Outcome::AlreadyAbsent),
+            None => return Err(refused("delete", name, "", admission::not_found(name).into())),
+        };
+        let gate = self.gates.lock(&id).await;
+        let lock = self.mutations.lock(&id).await;
+        let gateway = self.clone();
+        let work = async move { gateway.drive_delete(&id, gate, lock).await };
+        finished("delete", tokio::spawn(work.in_current_span())).await
+    }
+
+    async fn drive_delete(&self, id: &str, _gate: Held, lock: Held) -> Result<Outcome, Status> {
+        let failed = |e| store_status("delete sandbox", e);
+        let mut attempt = 0;
+        let (previous, marked) = loop {
+            attempt += 1;
+            let Some(previous) = self.rows.get(id).map_err(failed)? else { return Ok(Outcome::Completed) };
+            if admission::delete(&previous) == Delete::UnderWay {
+                accepted("delete", &previous);
+                return Ok(Outcome::Accepted);
+            }
+            let mark = |row: &mut Sandbox| deleting(row, self.rows.now_ms());
+            match self.rows.update(By::Rpc, "delete", id, previous.version(), mark) {
+                Err(StoreError::Conflict { .. }) if attempt < ATTEMPTS => {}
+                marked => break (previous, marked.map_err(failed)?),
+            }
+        };
+        accepted("delete", &marked);
+        drop(lock);
+
+        let request = DeleteSandboxRequest { sandbox_id: id.into(), sandbox_name: marked.name().into() };
+        match self.driver().delete_sandbox(request).await {
+            Ok(reply) if reply.get_ref().deleted => {
+                let gone = self.rows.get(id).map_err(failed)?.is_none();
+                Ok(if gone { Outcome::Completed } else { Outcome::Accepted })
+            }
+            Ok(_) => {
+                self.remove_while_deleting(id).await.map_err(failed)?;
+                Ok(Outcome::Completed)
+            }
+            Err(status) => {
+                self.recover_failed_delete(&marked, &previous).await;
+                Err(Status::internal(format!("delete sandbox failed: {}", status.message())))
+            }
+        }
+    }
+
+    /// The driver had nothing to delete: removes the row, unless somebody took it out of Deleting.
+    async fn remove_while_deleting(&self, id: &str) -> Result<(), StoreError> {
+        let _lock = self.mutations.lock(id).await;
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let deleting = |row: &Sandbox| row.phase() == SandboxPhase::Deleting;
+            let Some(row) = self.rows.get(id)?.filter(deleting) else { return Ok(()) };
+            match self.rows.delete_at("delete", id, row.version()) {
+                Err(StoreError::Conflict { .. }) if attempt < ATTEMPTS => {}
+                removed => {
+                    self.sessions.disconnect(id);
+                    return removed;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The main process has exited: which reports count, and what they make of the row (restart policy Never).
+
+use crate::pb::openshell::{Sandbox, SandboxPhase};
+
+use super::core::Gateway;
+use super::record::{ErrorKind, MAIN_PROCESS_COMPLETED, MAIN_PROCESS_FAILED, Row};
+use super::rows::By;
+use super::store::StoreError;
+
+/// Attempts at a row that others write too.
+const ATTEMPTS: u32 = 3;
+
+/// What an exit report does to a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It is not about the run that the row stands for, or says nothing new.
+    Ignored,
+    /// The run is over, with exit code 0.
+    Completed,
+    /// The run is over, with another exit code.
+    Failed,
+    /// The row shows an error of its infrastructure; the exit code is only noted.
+    Noted,
+}
+
+/// Judges the report that `instance_id` has exited with `code`.
+///
+/// While a row is Starting, the instance id that it stores is the tombstone of the run before: a report of that one is
+/// late, a report of any other is of the run that comes up.
+pub fn effect(row: &Sandbox, instance_id: &str, code: i32) -> Effect {
+    use SandboxPhase::*;
+    let status = row.status.as_ref();
+    let stored = status.map_or("", |s| &s.main_process_instance_id);
+    let of_this_run = match row.phase() {
+        Starting => stored != instance_id,
+        _ => stored == instance_id,
+    };
+    match row.phase() {
+        Deleting | Stopping | Stopped => Effect::Ignored,
+        Error if matches!(row.error_kind(), Some(ErrorKind::TimedOut { .. })) => Effect::Ignored,
+        _ if !of_this_run => Effect::Ignored,
+        Completed => Effect::Ignored,
+        Error if row.error_kind() == Some(ErrorKind::MainProcessFailed) => Effect::Ignored,
+        Error if row.ready_reason() != "ContainerExited" => {
+            if status.and_then(|s| s.exit_code) == Some(code) {
+                Effect::Ignored
+            } else {
+                Effect::Noted
+            }
+        }
+        _ if code == 0 => Effect::Completed,
+        _ => Effect::Failed,
+    }
+}
+
+fn apply(row: &mut Sandbox, effect: Effect, code: i32, now_ms: i64) {
+    match effect {
+        Effect::Ignored => return,
+        Effect::Completed => row.set_phase(
+            SandboxPhase::Completed,
+            "False",
+            MAIN_PROCESS_COMPLETED,
+            "the main process exited with code 0",
+            now_ms,
+        ),
+        Effect::Failed => row.set_phase(
+            SandboxPhase::Error,
+            "False",
+            MAIN_PROCESS_FAILED,
+            &format!("the main process exited with code {code}"),
+            now_ms,
+        ),
+        Effect::Noted => {}
+    }
+    row.status_mut().exit_code = Some(code);
+}
+
+impl Gateway {
+    /// Records the exit of a main process. Reports that do not count are accepted and change nothing.
+    pub(crate) async fn exit_reported(&self, id: &str, instance_id: &str, code: i32) -> Result<(), StoreError> {
+        let _lock = self.mutations.lock(id).await;
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let Some(row) = self.rows.get(id)? else { return Ok(()) };
+            let effect = effect(&row, instance_id, code);
+            if effect == Effect::Ignored {
+                return Ok(());
+            }
+            let change = |row: &mut Sandbox| apply(row, effect, code, self.rows.now_ms());
+            match self.rows.update(By::Exit, "exit", id, row.version(), change) {
+                Err(StoreError::Conflict { .. }) if attempt < ATTEMPTS => {}
+                written => return written.map(drop),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use SandboxPhase::*;
+
+    use crate::pb::openshell::Provisioning as Attempt;
+
+    use super::*;
+
+    fn row(phase: SandboxPhase, reason: &str) -> Sandbox {
+        let mut row = Sandbox::default();
+        row.set_phase(phase, "False", reason, "", 0);
+        row.status_mut().main_process_instance_id = "i1".into();
+        row
+    }
+
+    #[test]
+    fn only_the_exit_of_the_present_run_counts() {
+        let mut timed_out = row(Error, "ProvisioningTimedOut");
+        timed_out.status_mut().provisioning = Some(Attempt { timeout_time_ms: 1, ..Default::default() });
+        let table = [
+            ("ready", row(Ready, "DependenciesReady"), "i1", Effect::Failed),
+            ("ready, another run", row(Ready, "DependenciesReady"), "i0", Effect::Ignored),
+            ("provisioning", row(Provisioning, "DependenciesNotReady"), "i1", Effect::Failed),
+            ("starting, the tombstone", row(Starting, "Starting"), "i1", Effect::Ignored),
+            ("starting, the new run", row(Starting, "Starting"), "i2", Effect::Failed),
+            ("stopping", row(Stopping, "Stopping"), "i1", Effect::Ignored),
+            ("stopped", row(Stopped, "Stopped"), "i1", Effect::Ignored),
+            ("deleting", row(Deleting, "Deleting"), "i1", Effect::Ignored),
+            ("completed", row(Completed, MAIN_PROCESS_COMPLETED), "i1", Effect::Ignored),
+            ("infrastructure error", row(Error, "PodFailed"), "i1", Effect::Noted),
+            ("container exited", row(Error, "ContainerExited"), "i1", Effect::Failed),
+            ("timed out", timed_out, "i1", Effect::Ignored),
+        ];
+        for (name, row, instance, expected) in table {
+            assert_eq!(effect(&row, instance, 3), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn code_0_completes_and_any_other_fails() {
+        for (code, phase, reason) in [(0, Completed, MAIN_PROCESS_COMPLETED), (137, Error, MAIN_PROCESS_FAILED)] {
+            let mut r = row(Ready, "DependenciesReady");
+            let e = effect(&r, "i1", code);
+            apply(&mut r, e, code, 0);
+            assert_eq!((r.phase(), r.ready_reason()), (phase, reason));
+            assert_eq!(r.status.as_ref().unwrap().exit_code, Some(code));
+            assert_eq!(effect(&r, "i1", code), Effect::Ignored, "a duplicate changes nothing");
+        }
+    }
+
+    #[test]
+    fn an_infrastructure_error_keeps_its_reason_and_notes_the_code_once() {
+        let mut r = row(Error, "PodFailed");
+        apply(&mut r, Effect::Noted, 1, 0);
+        assert_eq!((r.phase(), r.ready_reason()), (Error, "PodFailed"));
+        assert_eq!(effect(&r, "i1", 1), Effect::Ignored);
+    }
+}

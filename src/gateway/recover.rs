@@ -1,0 +1,198 @@
+//! After a driver call whose result is unknown: ask the driver what is there, and decide what the row becomes.
+
+use std::time::Duration;
+
+use tonic::{Code, Status};
+use tracing::warn;
+
+use crate::pb::compute::DriverSandboxStatus;
+use crate::pb::openshell::{Sandbox, SandboxPhase};
+
+use super::core::{Gateway, is_about};
+use super::phases;
+use super::record::Row;
+use super::rows::By;
+use super::snapshot::Context;
+use super::store::StoreError;
+
+/// How long the driver may take to say what is there.
+const GET_LIMIT: Duration = Duration::from_secs(10);
+
+/// What becomes of a row whose stop or start ended with an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// The transition stays: the user tries again, or the next start of the gateway does.
+    Leave,
+    /// The observed state is applied.
+    Apply,
+    /// The row goes back to what it was before the request.
+    Restore,
+}
+
+/// Judges what the driver shows after a failed transition. `expected_stopped`: it was a stop.
+///
+/// `None` stands for everything that shows nothing: not found, another sandbox, no status, an error, no answer.
+pub fn recovery(observed: Option<&DriverSandboxStatus>, expected_stopped: bool) -> Recovery {
+    let Some(observed) = observed else { return Recovery::Leave };
+    let on_its_way = expected_stopped && phases::confirms_stopping(observed);
+    if on_its_way || phases::reports_runtime_restart(observed) {
+        return Recovery::Leave;
+    }
+    let derived = phases::derive_phase(Some(observed));
+    let stopped = derived == SandboxPhase::Stopped || phases::confirms_stopped(observed);
+    if derived == SandboxPhase::Error || stopped == expected_stopped { Recovery::Apply } else { Recovery::Restore }
+}
+
+/// A row as it was before a request, but with what is still known about a start in flight.
+pub(crate) fn restored(row: &mut Sandbox, previous: &Sandbox) {
+    let start_attempt = std::mem::take(&mut row.start_attempt);
+    *row = Sandbox { start_attempt, ..previous.clone() };
+}
+
+/// A lifecycle transition that met a driver error.
+pub(crate) struct Failed<'a> {
+    /// The row as the transition's first write left it.
+    pub(crate) transition: &'a Sandbox,
+    /// The row before.
+    pub(crate) previous: &'a Sandbox,
+    /// It was a stop.
+    pub(crate) expected_stopped: bool,
+    /// The driver definitely refused a start: nothing is in flight any more.
+    pub(crate) refused_start: bool,
+}
+
+impl Gateway {
+    /// Looks at the compute and settles the row; errors are logged, since the request already has one to report.
+    pub(crate) async fn recover_failed_lifecycle(&self, failed: Failed<'_>) {
+        if let Err(error) = self.try_recover(&failed).await {
+            warn!(%error, sandbox_id = %failed.transition.id(), "the row of a failed request was not settled");
+        }
+    }
+
+    async fn try_recover(&self, failed: &Failed<'_>) -> Result<(), StoreError> {
+        let transition = failed.transition;
+        let id = transition.id();
+        let observed = tokio::time::timeout(GET_LIMIT, self.live(id, transition.name())).await;
+        let observed = match observed {
+            Ok(Ok(Some(snapshot))) if is_about(&snapshot, id) => Some(snapshot),
+            _ => None,
+        };
+        let _lock = self.mutations.lock(id).await;
+        let status = observed.as_ref().and_then(|s| s.status.as_ref());
+        let settle = |row: &mut Sandbox| {
+            if failed.refused_start {
+                row.start_attempt.clear();
+            }
+        };
+        let written = match (recovery(status, failed.expected_stopped), &observed) {
+            (Recovery::Apply, Some(snapshot)) => {
+                let cx = self.snapshot_context(id)?;
+                self.apply_snapshot(By::Recovery, transition, snapshot, &cx)
+            }
+            (Recovery::Restore, _) => {
+                let restore = |row: &mut Sandbox| restored(row, failed.previous);
+                self.rows.update(By::Recovery, "restore", id, transition.version(), restore)
+            }
+            _ => Ok(transition.clone()),
+        };
+        if let Err(error) = written {
+            match error {
+                // Somebody has written since; the row is theirs.
+                StoreError::Conflict { .. } | StoreError::NotFound { .. } => {}
+                other => return Err(other),
+            }
+        }
+        if failed.refused_start
+            && let Some(row) = self.rows.get(id)?
+            && row.start_attempt == transition.start_attempt
+            && row.start_in_flight()
+        {
+            self.rows.update(By::Recovery, "start-refused", id, row.version(), settle)?;
+        }
+        Ok(())
+    }
+
+    /// After a failed delete: what is still there comes back, what is gone is removed.
+    pub(crate) async fn recover_failed_delete(&self, deleting: &Sandbox, previous: &Sandbox) {
+        let id = deleting.id();
+        let observed = match tokio::time::timeout(GET_LIMIT, self.live(id, deleting.name())).await {
+            Ok(observed) => observed,
+            Err(_) => Err(Status::deadline_exceeded("no answer")),
+        };
+        let _lock = self.mutations.lock(id).await;
+        let settled = match observed {
+            Ok(Some(snapshot)) if is_about(&snapshot, id) => self.snapshot_context(id).and_then(|cx| {
+                let cx = Context { recovers_delete: true, ..cx };
+                self.apply_snapshot(By::Recovery, deleting, &snapshot, &cx).map(drop)
+            }),
+            Err(status) if status.code() == Code::NotFound => {
+                self.sessions.disconnect(id);
+                self.rows.delete_at("delete", id, deleting.version())
+            }
+            _ => {
+                let restore = |row: &mut Sandbox| restored(row, previous);
+                self.rows.update(By::Recovery, "restore", id, deleting.version(), restore).map(drop)
+            }
+        };
+        if let Err(error) = settled {
+            warn!(%error, sandbox_id = %id, "the row of a failed delete was not settled");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::pb::compute::DriverCondition;
+
+    use super::*;
+
+    fn status(conditions: &[(&str, &str, &str)]) -> DriverSandboxStatus {
+        let conditions = conditions
+            .iter()
+            .map(|(kind, status, reason)| DriverCondition {
+                r#type: (*kind).into(),
+                status: (*status).into(),
+                reason: (*reason).into(),
+                ..Default::default()
+            })
+            .collect();
+        DriverSandboxStatus { conditions, ..Default::default() }
+    }
+
+    #[test]
+    fn what_the_driver_shows_decides_what_becomes_of_a_failed_stop_or_start() {
+        use Recovery::*;
+        let stopped = status(&[("Suspended", "True", "PodTerminated")]);
+        let exited = status(&[("Ready", "False", "ContainerExited")]);
+        let stopping = status(&[("Ready", "False", "Starting"), ("Suspended", "False", "PodTerminating")]);
+        let restart = status(&[("Ready", "False", "ContainerRuntimeRestart")]);
+        let ready = status(&[("Ready", "True", "DependenciesReady")]);
+        let failed = status(&[("Ready", "False", "PodFailed")]);
+        let marked = status(&[("Bootstrapping", "True", ""), ("Ready", "False", "DependenciesNotReady")]);
+        let table = [
+            ("stopped", Some(&stopped), Apply, Restore),
+            ("exited", Some(&exited), Apply, Apply),
+            ("stopping", Some(&stopping), Leave, Apply),
+            ("runtime restart", Some(&restart), Leave, Leave),
+            ("ready", Some(&ready), Restore, Apply),
+            ("failed", Some(&failed), Apply, Apply),
+            ("marked as bootstrapping", Some(&marked), Restore, Apply),
+            ("nothing", None, Leave, Leave),
+        ];
+        for (name, observed, of_stop, of_start) in table {
+            assert_eq!(recovery(observed, true), of_stop, "failed stop, {name}");
+            assert_eq!(recovery(observed, false), of_start, "failed start, {name}");
+        }
+    }
+
+    #[test]
+    fn a_restored_row_is_the_old_one_but_remembers_the_start_in_flight() {
+        let mut previous = Sandbox::default();
+        previous.set_phase(SandboxPhase::Stopped, "False", "Stopped", "", 0);
+        let mut row = previous.clone();
+        row.set_phase(SandboxPhase::Starting, "False", "Starting", "", 0);
+        row.start_attempt = "attempt".into();
+        restored(&mut row, &previous);
+        assert_eq!((row.phase(), row.start_attempt.as_str()), (SandboxPhase::Stopped, "attempt"));
+    }
+}
