@@ -1,1 +1,58 @@
-//! Under construction.
+//! A simulated Kubernetes API server.
+//!
+//! One revision-ordered history of objects; get, list, watch and bookmark are views of it. Clients that speak to a
+//! kube-apiserver speak to this one: over HTTP/1.1 on any byte stream ([`ApiServer::serve`]), or in memory, as a
+//! [`tower::Service`] over `http` types. Its behaviour follows recorded sessions of kube-apiserver 1.36; what it does
+//! not support it refuses with 501 and a `Status` that names it.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() {
+//! use http::Request;
+//! use http_body_util::{BodyExt, Full};
+//! use photofinish_apiserver::ApiServer;
+//! use tower::ServiceExt;
+//!
+//! let server = ApiServer::builder().build();
+//! let request = Request::get("/api/v1/namespaces/default").body(Full::<bytes::Bytes>::default()).unwrap();
+//! let response = server.oneshot(request).await.unwrap();
+//! let body = response.into_body().collect().await.unwrap().to_bytes();
+//! let namespace: serde_json::Value = serde_json::from_slice(&body).unwrap();
+//! assert_eq!(namespace["status"]["phase"], "Active");
+//! # }
+//! ```
+//!
+//! See the crate's README for what is supported.
+
+mod body;
+mod clock;
+mod convert;
+mod defaults;
+mod delete;
+mod error;
+mod history;
+mod hooks;
+mod list;
+mod object;
+mod operations;
+mod patch;
+mod pods;
+mod request;
+mod resource;
+mod response;
+mod selector;
+mod serve;
+mod server;
+mod store;
+mod strategic;
+mod watch;
+mod write;
+mod writer;
+
+pub use history::EventType;
+pub use hooks::{Call, ConnInfo, Hooks, Straight, WatchItem, WatchPipe};
+pub use request::Verb;
+pub use resource::SandboxVersions;
+pub use response::Body;
+pub use server::{ApiServer, BoxError, Builder};
+pub use store::Store;
+pub use writer::{WriteError, Writer};

@@ -1,0 +1,221 @@
+//! Request bodies: from bytes to an object that the rules can work on.
+
+use serde_json::{Map, Value};
+
+use crate::error::ApiError;
+use crate::resource::Resource;
+
+/// Bodies above this size are refused, as by a stock server.
+pub(crate) const LIMIT: usize = 3 * 1024 * 1024;
+
+/// Decodes an object of that type and version, and checks what all rules rely on: it is an object, `kind` and
+/// `apiVersion` are right, and `metadata` has the types it should have.
+pub(crate) fn object(resource: &Resource, version: usize, bytes: &[u8]) -> Result<Value, ApiError> {
+    let kind = &resource.kind;
+    let unrecognized = |why: String| {
+        let shown = match bytes {
+            [] => "<empty>".into(),
+            _ => String::from_utf8_lossy(bytes).into_owned(),
+        };
+        ApiError::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {why} ({shown})"))
+    };
+    let mut value: Value = serde_json::from_slice(bytes).map_err(|error| {
+        let why = if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() };
+        unrecognized(format!("couldn't get version/kind; json parse error: {why}"))
+    })?;
+    let Some(map) = value.as_object_mut() else {
+        let why = format!("couldn't get version/kind; json parse error: json: cannot unmarshal {}", go_kind(&value));
+        return Err(unrecognized(why));
+    };
+    check_kind(resource, version, map, bytes)?;
+    map.insert("kind".into(), kind.to_string().into());
+    map.insert("apiVersion".into(), resource.api_version(version).into());
+    check_metadata(resource, version, &mut value)?;
+    Ok(value)
+}
+
+fn check_kind(resource: &Resource, version: usize, map: &Map<String, Value>, bytes: &[u8]) -> Result<(), ApiError> {
+    let text = |key: &str| map.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (kind, api_version) = (text("kind"), text("apiVersion"));
+    let (want_kind, want_version) = (&*resource.kind, resource.api_version(version));
+    if resource.custom {
+        let shown = String::from_utf8_lossy(bytes);
+        for (member, value) in [("Kind", kind), ("apiVersion", api_version)] {
+            if value.is_empty() {
+                return Err(ApiError::bad_request(format!(
+                    "the object provided is unrecognized (must be of type {want_kind}): Object '{member}' is missing in '{shown}' ({})",
+                    shortened(&shown)
+                )));
+            }
+        }
+        if api_version != want_version {
+            return Err(ApiError::bad_request(format!(
+                "the API version in the data ({api_version}) does not match the expected API version ({want_version})"
+            )));
+        }
+        if kind != want_kind {
+            return Err(ApiError::bad_request(format!("kind {kind:?} in the data is not {want_kind:?}")));
+        }
+        return Ok(());
+    }
+    let in_version = api_version.rsplit('/').next().unwrap_or_default();
+    if !api_version.is_empty() && api_version != want_version {
+        let kind = if kind.is_empty() { want_kind } else { kind };
+        return Err(ApiError::bad_request(format!(
+            "{kind} in version {in_version:?} cannot be handled as a {want_kind}: no kind {kind:?} is registered for version {api_version:?} in scheme \"k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30\""
+        )));
+    }
+    if !kind.is_empty() && kind != want_kind {
+        return Err(ApiError::bad_request(format!(
+            "{kind} in version {in_version:?} cannot be handled as a {want_kind}: converting (v1.{kind}) to (core.{want_kind}): unknown conversion"
+        )));
+    }
+    Ok(())
+}
+
+/// Long bodies are cut in messages.
+fn shortened(text: &str) -> String {
+    const SHOWN: usize = 30;
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{} ...", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+fn go_kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// `metadata` and the members of it that rules look at have the right types; nulls and empty collections are dropped.
+pub(crate) fn check_metadata(resource: &Resource, version: usize, object: &mut Value) -> Result<(), ApiError> {
+    let (kind, in_version) = (&*resource.kind, &*resource.versions[version]);
+    let wrong = |found: &Value, field: &str, wanted: &str| {
+        ApiError::bad_request(format!(
+            "{kind} in version {in_version:?} cannot be handled as a {kind}: json: cannot unmarshal {} into Go struct field {field} of type {wanted}",
+            go_kind(found)
+        ))
+    };
+    let Some(map) = object.as_object_mut() else {
+        return Err(ApiError::bad_request(format!("a {kind} must be a JSON object")));
+    };
+    let metadata = map.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    if metadata.is_null() {
+        *metadata = Value::Object(Map::new());
+    }
+    let Some(metadata) = metadata.as_object_mut() else {
+        return Err(wrong(metadata, &format!("{kind}.metadata"), "v1.ObjectMeta"));
+    };
+    metadata.retain(|_, value| match value {
+        Value::Null => false,
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(map) => !map.is_empty(),
+        _ => true,
+    });
+    for field in ["name", "generateName", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp"] {
+        if let Some(value) = metadata.get(field).filter(|value| !value.is_string()) {
+            return Err(wrong(value, &format!("ObjectMeta.{field}"), "string"));
+        }
+    }
+    for field in ["labels", "annotations"] {
+        match metadata.get_mut(field) {
+            None => {}
+            Some(Value::Object(texts)) => {
+                for text in texts.values_mut() {
+                    match text {
+                        Value::String(_) => {}
+                        // Go's decoder leaves the zero value where it meets null.
+                        Value::Null => *text = Value::String(String::new()),
+                        other => return Err(wrong(other, &format!("ObjectMeta.{field}"), "string")),
+                    }
+                }
+            }
+            Some(other) => return Err(wrong(other, &format!("ObjectMeta.{field}"), "map[string]string")),
+        }
+    }
+    match metadata.get("finalizers") {
+        None => {}
+        Some(Value::Array(list)) => {
+            if let Some(other) = list.iter().find(|entry| !entry.is_string()) {
+                return Err(wrong(other, "ObjectMeta.finalizers", "string"));
+            }
+        }
+        Some(other) => return Err(wrong(other, "ObjectMeta.finalizers", "[]string")),
+    }
+    match metadata.get("ownerReferences") {
+        None => {}
+        Some(Value::Array(list)) => {
+            if let Some(other) = list.iter().find(|entry| !entry.is_object()) {
+                return Err(wrong(other, "ObjectMeta.ownerReferences", "v1.OwnerReference"));
+            }
+        }
+        Some(other) => return Err(wrong(other, "ObjectMeta.ownerReferences", "[]v1.OwnerReference")),
+    }
+    // Ownership of fields is not tracked yet: what clients send of it is dropped. `selfLink` died with 1.20.
+    metadata.remove("managedFields");
+    metadata.remove("selfLink");
+    for section in ["spec", "status"] {
+        match map.get(section) {
+            None | Some(Value::Object(_)) => {}
+            Some(Value::Null) => {
+                map.remove(section);
+            }
+            Some(other) => return Err(wrong(other, &format!("{kind}.{section}"), &format!("{in_version}.{kind}"))),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::{SandboxVersions, registry};
+
+    #[test]
+    fn bodies_that_are_no_such_object_are_refused_with_the_servers_words() {
+        let table = [
+            (
+                "configmaps",
+                "{\"a\":",
+                "the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; json parse error: unexpected end of JSON input ({\"a\":)",
+            ),
+            (
+                "configmaps",
+                "",
+                "the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; json parse error: unexpected end of JSON input (<empty>)",
+            ),
+            (
+                "configmaps",
+                r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":"x"}"#,
+                "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal string into Go struct field ConfigMap.metadata of type v1.ObjectMeta",
+            ),
+            (
+                "configmaps",
+                r#"{"apiVersion":"v1","kind":"Secret"}"#,
+                "Secret in version \"v1\" cannot be handled as a ConfigMap: converting (v1.Secret) to (core.ConfigMap): unknown conversion",
+            ),
+            (
+                "sandboxes",
+                "{}",
+                "the object provided is unrecognized (must be of type Sandbox): Object 'Kind' is missing in '{}' ({})",
+            ),
+            (
+                "sandboxes",
+                r#"{"apiVersion":"agents.x-k8s.io/v1alpha1","kind":"Sandbox"}"#,
+                "the API version in the data (agents.x-k8s.io/v1alpha1) does not match the expected API version (agents.x-k8s.io/v1beta1)",
+            ),
+        ];
+        let all = registry(SandboxVersions::Both);
+        for (plural, body, message) in table {
+            let resource = all.iter().find(|r| r.plural == plural).expect("registered");
+            let error = object(resource, 0, body.as_bytes()).expect_err(message);
+            assert_eq!((error.code, error.message()), (400, message));
+        }
+    }
+}

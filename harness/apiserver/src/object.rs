@@ -1,0 +1,146 @@
+//! One stored state of one object, encoded at most once per served version.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use crate::convert;
+use crate::resource::Resource;
+
+/// A stored state. Immutable; shared by the live table, the history, lists and watch events.
+#[derive(Debug)]
+pub struct Object {
+    /// Revision of the write that made this state.
+    pub revision: u64,
+    storage: Form,
+    /// The other served versions, made when first asked for.
+    others: Box<[OnceLock<Form>]>,
+}
+
+/// The object in one version: the value, and its JSON once somebody needed it.
+#[derive(Debug)]
+pub(crate) struct Form {
+    value: Arc<Value>,
+    json: OnceLock<Encoded>,
+}
+
+#[derive(Debug)]
+struct Encoded {
+    bytes: Bytes,
+    /// Where the members after `kind` and `apiVersion` begin.
+    members: usize,
+}
+
+impl Form {
+    fn new(value: Value) -> Form {
+        Form { value: Arc::new(value), json: OnceLock::new() }
+    }
+
+    pub(crate) fn value(&self) -> &Arc<Value> {
+        &self.value
+    }
+
+    fn encoded(&self) -> &Encoded {
+        self.json.get_or_init(|| {
+            let (bytes, members) = encode(&self.value);
+            Encoded { bytes, members }
+        })
+    }
+
+    /// The whole object as JSON.
+    pub(crate) fn json(&self) -> &Bytes {
+        &self.encoded().bytes
+    }
+
+    /// The members without `kind` and `apiVersion`, and without the opening brace: what core lists show of an item.
+    pub(crate) fn members(&self) -> &[u8] {
+        let encoded = self.encoded();
+        &encoded.bytes[encoded.members..]
+    }
+}
+
+/// JSON of an object, `kind` and `apiVersion` first, and the offset of what follows them.
+fn encode(value: &Value) -> (Bytes, usize) {
+    let mut out = Vec::with_capacity(1024);
+    out.push(b'{');
+    let empty = serde_json::Map::new();
+    let map = value.as_object().unwrap_or(&empty);
+    let member = |out: &mut Vec<u8>, key: &str, value: &Value| {
+        if out.last() != Some(&b'{') {
+            out.push(b',');
+        }
+        serde_json::to_writer(&mut *out, key).expect("a string encodes");
+        out.push(b':');
+        serde_json::to_writer(&mut *out, value).expect("a JSON value encodes");
+    };
+    for key in ["kind", "apiVersion"] {
+        if let Some(value) = map.get(key) {
+            member(&mut out, key, value);
+        }
+    }
+    // The comma, if there is one, belongs to neither half.
+    let members = if out.len() > 1 { out.len() + 1 } else { 1 };
+    for (key, value) in map.iter().filter(|(key, _)| *key != "kind" && *key != "apiVersion") {
+        member(&mut out, key, value);
+    }
+    out.push(b'}');
+    let members = members.min(out.len() - 1);
+    (out.into(), members)
+}
+
+impl Object {
+    /// Stores `value` (in the storage version) as the state of `revision`.
+    pub(crate) fn new(resource: &Resource, revision: u64, mut value: Value) -> Object {
+        value["metadata"]["resourceVersion"] = revision.to_string().into();
+        let others = (1..resource.versions.len()).map(|_| OnceLock::new()).collect();
+        Object { revision, storage: Form::new(value), others }
+    }
+
+    /// The same state under another revision: what DELETED events show.
+    pub(crate) fn restamped(&self, resource: &Resource, revision: u64) -> Object {
+        Object::new(resource, revision, Value::clone(&self.storage.value))
+    }
+
+    /// The object in the storage version.
+    pub fn value(&self) -> &Arc<Value> {
+        &self.storage.value
+    }
+
+    /// The object in the served version at that position of [`Resource::versions`].
+    pub(crate) fn form(&self, resource: &Resource, version: usize) -> &Form {
+        match version.checked_sub(1) {
+            None => &self.storage,
+            Some(other) => self.others[other].get_or_init(|| {
+                Form::new(convert::from_storage(resource, version, Value::clone(&self.storage.value)))
+            }),
+        }
+    }
+
+    /// `metadata.name`.
+    pub fn name(&self) -> &str {
+        self.storage.value["metadata"]["name"].as_str().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn encoding_puts_kind_and_version_first_and_knows_where_they_end() {
+        let table = [
+            (json!({"apiVersion": "v1", "data": {}, "kind": "X"}), r#"{"kind":"X","apiVersion":"v1","data":{}}"#, r#""data":{}}"#),
+            (json!({"apiVersion": "v1", "kind": "X"}), r#"{"kind":"X","apiVersion":"v1"}"#, "}"),
+            (json!({"a": 1}), r#"{"a":1}"#, r#""a":1}"#),
+            (json!({}), "{}", "}"),
+        ];
+        for (value, whole, members) in table {
+            let form = Form::new(value);
+            assert_eq!(form.json(), whole);
+            assert_eq!(form.members(), members.as_bytes());
+        }
+    }
+}

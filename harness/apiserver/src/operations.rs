@@ -1,0 +1,506 @@
+//! The verbs, each from a routed request to an answer.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::delete::{self, Deletion};
+use crate::error::{ApiError, Cause};
+use crate::history::History;
+use crate::hooks::Hooks;
+use crate::list::{self, At};
+use crate::object::Object;
+use crate::patch::PatchKind;
+use crate::request::{Place, Query, Verb};
+use crate::resource::Resource;
+use crate::response::Body;
+use crate::selector::Selector;
+use crate::store::{Store, position};
+use crate::watch::{self, Watch, reached};
+use crate::write::{self, Part, Subject, Updated};
+use crate::{body, clock, convert, pods};
+
+/// What a request comes to.
+pub(crate) struct Answer {
+    pub(crate) code: StatusCode,
+    pub(crate) body: Body,
+    /// The revision that the request made.
+    pub(crate) revision: Option<u64>,
+}
+
+impl Answer {
+    fn bytes(code: StatusCode, bytes: Bytes, revision: Option<u64>) -> Answer {
+        Answer { code, body: Body::full(bytes), revision }
+    }
+
+    fn status(code: StatusCode, status: &Value, revision: Option<u64>) -> Answer {
+        Answer::bytes(code, status.to_string().into(), revision)
+    }
+}
+
+/// A request whose path led to a resource.
+pub(crate) struct Operation<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) hooks: &'a dyn Hooks,
+    pub(crate) client: &'a str,
+    pub(crate) table: usize,
+    pub(crate) resource: &'a Resource,
+    pub(crate) version: usize,
+    pub(crate) place: Place<'a>,
+    pub(crate) query: &'a Query,
+    pub(crate) body: &'a [u8],
+    pub(crate) accept: &'a str,
+    pub(crate) content_type: &'a str,
+}
+
+impl<'a> Operation<'a> {
+    pub(crate) async fn run(&self, verb: Verb) -> Result<Answer, ApiError> {
+        self.check_media(verb)?;
+        self.check_options(verb)?;
+        match (self.place.subresource, verb) {
+            (None, Verb::Get) => self.get().await,
+            (None, Verb::List) => self.list().await,
+            (_, Verb::Watch) => self.watch(),
+            (None, Verb::Create) if self.place.name.is_some() && !self.resource.custom => {
+                Err(ApiError::method_not_allowed())
+            }
+            (None, Verb::Create) => self.create(),
+            (None, Verb::Update | Verb::Patch) => self.update(verb, Part::Main),
+            (None, Verb::Delete) => self.delete(),
+            (None, Verb::DeleteCollection) => self.delete_collection(),
+            (Some("status"), verb) if self.resource.has_status => match verb {
+                Verb::Get => self.get().await,
+                Verb::Update | Verb::Patch => self.update(verb, Part::Status),
+                _ => Err(ApiError::method_not_allowed()),
+            },
+            (Some("binding"), verb) if pods::graceful(self.resource) => match verb {
+                Verb::Create => self.bind(),
+                _ => Err(ApiError::method_not_allowed()),
+            },
+            (Some("finalize"), Verb::Update) if self.is_namespace() => self.finalize(),
+            (Some(other), _) => self.no_subresource(other),
+        }
+    }
+
+    fn no_subresource(&self, name: &str) -> Result<Answer, ApiError> {
+        let known = match &*self.resource.plural {
+            "pods" => {
+                &["attach", "ephemeralcontainers", "eviction", "exec", "log", "portforward", "proxy", "resize"][..]
+            }
+            "services" | "nodes" => &["proxy"][..],
+            "serviceaccounts" => &["token"][..],
+            "sandboxes" => &["scale"][..],
+            _ => &[][..],
+        };
+        Err(if known.contains(&name) {
+            ApiError::unsupported(format_args!("the subresource {}/{name}", self.resource.plural))
+        } else if self.resource.custom {
+            ApiError::no_such_path()
+        } else {
+            ApiError::no_such_resource()
+        })
+    }
+
+    fn is_namespace(&self) -> bool {
+        self.resource.group.is_empty() && self.resource.plural == "namespaces"
+    }
+
+    fn namespace(&self) -> &'a str {
+        self.place.namespace.unwrap_or_default()
+    }
+
+    fn name(&self) -> &'a str {
+        self.place.name.unwrap_or_default()
+    }
+
+    fn key(&self) -> String {
+        self.resource.key(self.namespace(), self.name())
+    }
+
+    fn subject(&'a self, name: &'a str) -> Subject<'a> {
+        Subject { resource: self.resource, version: self.version, namespace: self.namespace(), name }
+    }
+
+    /// The answer must be acceptable as JSON, and a body that is read must be JSON.
+    fn check_media(&self, verb: Verb) -> Result<(), ApiError> {
+        let mut lacking = None;
+        let accepted = self.accept.is_empty()
+            || self.accept.split(',').map(str::trim).any(|media| {
+                let base = media.split(';').next().unwrap_or_default().trim();
+                if media.contains("as=") {
+                    lacking = Some(media);
+                    return false;
+                }
+                if matches!(base, "application/yaml" | "application/vnd.kubernetes.protobuf") {
+                    lacking.get_or_insert(media);
+                }
+                matches!(base, "application/json" | "*/*" | "application/*")
+            });
+        match (accepted, lacking) {
+            (true, _) => {}
+            // Streams are never YAML.
+            (false, Some(media)) if !(verb == Verb::Watch && media.starts_with("application/yaml")) => {
+                return Err(ApiError::unsupported(format_args!("answers as {media}")));
+            }
+            (false, _) => return Err(ApiError::not_acceptable(matches!(verb, Verb::Watch | Verb::List))),
+        }
+        let sent = self.content_type.split(';').next().unwrap_or_default().trim();
+        match (verb, sent) {
+            (Verb::Create | Verb::Update | Verb::Delete | Verb::DeleteCollection, "" | "application/json" | "*/*") => Ok(()),
+            (
+                Verb::Create | Verb::Update | Verb::Delete | Verb::DeleteCollection,
+                media @ ("application/yaml" | "application/vnd.kubernetes.protobuf" | "application/cbor"),
+            ) => Err(ApiError::unsupported(format_args!("request bodies as {media}"))),
+            (Verb::Create | Verb::Update, _) => Err(ApiError::unsupported_media(
+                "application/json, application/yaml, application/vnd.kubernetes.protobuf",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Options that all writes share.
+    fn check_options(&self, verb: Verb) -> Result<(), ApiError> {
+        let kind = match verb {
+            Verb::Create => "CreateOptions",
+            Verb::Update => "UpdateOptions",
+            Verb::Patch => "PatchOptions",
+            _ => return Ok(()),
+        };
+        let mut causes = Vec::new();
+        causes.extend(delete::bad_dry_run(&self.query.get("dryRun").map(str::to_owned).into_iter().collect::<Vec<_>>()));
+        if verb == Verb::Patch && self.query.flag("force") && self.content_type.starts_with("application/") {
+            causes.push(Cause::forbidden("force", "may not be specified for non-apply patch"));
+        }
+        match self.query.text("fieldValidation") {
+            "" | "Ignore" | "Warn" => {}
+            "Strict" => return Err(ApiError::unsupported("fieldValidation=Strict")),
+            other => {
+                let known = ["", "Ignore", "Strict", "Warn"];
+                causes.push(Cause::unsupported("fieldValidation", format_args!("{other:?}"), &known));
+            }
+        }
+        if causes.is_empty() { Ok(()) } else { Err(ApiError::invalid_options(kind, &causes)) }
+    }
+
+    fn dry_run(&self) -> bool {
+        !self.query.text("dryRun").is_empty()
+    }
+
+    fn shown(&self, object: &Object) -> Bytes {
+        object.form(self.resource, self.version).json().clone()
+    }
+
+    /// How an object would look that is not stored.
+    fn shown_unstored(&self, stored: Value) -> Bytes {
+        let value = match self.version {
+            0 => stored,
+            version => convert::from_storage(self.resource, version, stored),
+        };
+        value.to_string().into()
+    }
+
+    async fn get(&self) -> Result<Answer, ApiError> {
+        if let Some(text) = self.query.get("resourceVersion").filter(|text| !text.is_empty()) {
+            let revision: u64 = text.parse().map_err(|_| ApiError::internal(list::bad_revision(text)))?;
+            self.wait_for(revision).await?;
+        }
+        let history = self.store.lock();
+        match history.get(self.table, &self.key()) {
+            Some(object) => Ok(Answer::bytes(StatusCode::OK, self.shown(object), None)),
+            None => Err(ApiError::not_found(self.resource, self.name())),
+        }
+    }
+
+    /// Events are not cached by a real server, which therefore does not wait for them.
+    async fn wait_for(&self, revision: u64) -> Result<(), ApiError> {
+        let uncached = self.resource.group.is_empty() && self.resource.plural == "events";
+        let fresh = if uncached { revision <= self.store.revision() } else { reached(self.store, revision).await };
+        if fresh { Ok(()) } else { Err(ApiError::future_revision(revision, self.store.revision())) }
+    }
+
+    fn selector(&self) -> Result<Selector, ApiError> {
+        Selector::parse(self.resource, self.query.text("labelSelector"), self.query.text("fieldSelector"))
+    }
+
+    async fn list(&self) -> Result<Answer, ApiError> {
+        let selector = self.selector()?;
+        let options = list::Options::parse(self.query)?;
+        if let At::NotOlderThan(revision) | At::Exact(revision) = options.at {
+            self.wait_for(revision).await?;
+        }
+        let page = list::page(&self.store.lock(), self.table, self.namespace(), &selector, &options)?;
+        Ok(Answer::bytes(StatusCode::OK, page.json(self.resource, self.version).into(), None))
+    }
+
+    fn watch(&self) -> Result<Answer, ApiError> {
+        let mut selector = self.selector()?;
+        if self.place.watch
+            && let Some(name) = self.place.name
+        {
+            selector = selector.and_name(name);
+        }
+        let options = watch::Options::parse(self.query)?;
+        let pipe = self.hooks.watch_stream(self.client, &self.resource.plural);
+        let watch =
+            Watch::new(self.store.clone(), self.table, self.version, self.namespace(), selector, &options, pipe);
+        Ok(Answer { code: StatusCode::OK, body: Body::lines(watch.lines()), revision: None })
+    }
+
+    fn create(&self) -> Result<Answer, ApiError> {
+        if self.resource.namespaced && self.place.namespace.is_none() {
+            return Err(ApiError::method_not_allowed());
+        }
+        let mut sent = body::object(self.resource, self.version, self.body)?;
+        write::check_namespace(self.resource, self.namespace(), write::metadata_mut(&mut sent))?;
+        if sent["metadata"].get("resourceVersion").is_some_and(|revision| revision != "0" && revision != "") {
+            return Err(ApiError::internal("resourceVersion should not be set on objects to be created"));
+        }
+        let mut history = self.store.lock();
+        let generated = sent["metadata"].get("name").is_none();
+        let mut name = write::name(self.resource, &mut sent, clock::suffix)?;
+        check_namespace_open(&history, self.resource, self.namespace(), &name)?;
+        if generated {
+            // A real server lets a taken name fail; with 27^5 names that is as good as never.
+            while history.get(self.table, &self.resource.key(self.namespace(), &name)).is_some() {
+                write::metadata_mut(&mut sent).remove("name");
+                name = write::name(self.resource, &mut sent, clock::suffix)?;
+            }
+        }
+        let key = self.resource.key(self.namespace(), &name);
+        let address = next_address(&history);
+        let stored = write::created(self.subject(&name), sent, clock::now(), || address)?;
+        if let Some(existing) = history.get(self.table, &key) {
+            let terminating = existing.value()["metadata"].get("deletionTimestamp").is_some();
+            return Err(ApiError::already_exists(self.resource, &name, terminating));
+        }
+        if self.dry_run() {
+            return Ok(Answer::bytes(StatusCode::CREATED, self.shown_unstored(stored), None));
+        }
+        let object = history.commit(self.table, &key, Some(stored));
+        Ok(Answer::bytes(StatusCode::CREATED, self.shown(&object), Some(object.revision)))
+    }
+
+    /// PUT and PATCH.
+    fn update(&self, verb: Verb, part: Part) -> Result<Answer, ApiError> {
+        let patch = match verb {
+            Verb::Patch => {
+                let media = self.content_type.split(';').next().unwrap_or_default().trim();
+                Some(PatchKind::of(media, self.resource.custom)?)
+            }
+            _ => None,
+        };
+        let sent = match patch {
+            None => Some(body::object(self.resource, self.version, self.body)?),
+            Some(_) => None,
+        };
+        let mut history = self.store.lock();
+        let key = self.key();
+        let Some(existing) = history.get(self.table, &key).cloned() else {
+            return Err(ApiError::not_found(self.resource, self.name()));
+        };
+        let incoming = match (sent, patch) {
+            (Some(sent), _) => sent,
+            (None, Some(patch)) => {
+                let current = existing.form(self.resource, self.version).value();
+                let mut patched = patch.apply(current, self.body)?;
+                body::check_metadata(self.resource, self.version, &mut patched)?;
+                self.check_patched_kind(current, &patched)?;
+                patched
+            }
+            (None, None) => unreachable!("a request that is no patch has a body that was read"),
+        };
+        let updated = write::updated(self.subject(self.name()), part, &existing, incoming, patch.is_none())?;
+        match updated {
+            Updated::Unchanged => Ok(Answer::bytes(StatusCode::OK, self.shown(&existing), None)),
+            Updated::Changed(next) | Updated::Released(next) if self.dry_run() => {
+                Ok(Answer::bytes(StatusCode::OK, self.shown_unstored(next), None))
+            }
+            Updated::Changed(next) => {
+                let object = history.commit(self.table, &key, Some(next));
+                Ok(Answer::bytes(StatusCode::OK, self.shown(&object), Some(object.revision)))
+            }
+            Updated::Released(last) => {
+                let gone = history.commit(self.table, &key, None);
+                Ok(Answer::bytes(StatusCode::OK, self.shown_unstored(last), Some(gone.revision)))
+            }
+        }
+    }
+
+    fn check_patched_kind(&self, current: &Value, patched: &Value) -> Result<(), ApiError> {
+        for member in ["kind", "apiVersion"] {
+            if current[member] != patched[member] {
+                return Err(ApiError::bad_request(format!(
+                    "the {member} of the patched object ({}) does not match the expected {member} ({})",
+                    patched[member], current[member]
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn delete(&self) -> Result<Answer, ApiError> {
+        let options = delete::Options::parse(self.body, self.query)?;
+        let mut history = self.store.lock();
+        let key = self.key();
+        let Some(existing) = history.get(self.table, &key).cloned() else {
+            return Err(ApiError::not_found(self.resource, self.name()));
+        };
+        if self.is_namespace() && matches!(self.name(), "default" | "kube-system" | "kube-public") {
+            let why = "this namespace may not be deleted";
+            return Err(ApiError::forbidden(self.resource, self.name(), why, None));
+        }
+        delete::check_preconditions(self.resource, self.name(), existing.value(), &options)?;
+        let plan = delete::plan(self.resource, existing.value(), &options, clock::now());
+        if options.dry_run {
+            let body = match plan {
+                Deletion::Pending => self.shown(&existing),
+                Deletion::Mark(next) | Deletion::Remove { mark: Some(next) } => self.shown_unstored(next),
+                Deletion::Remove { mark: None } => self.deleted_status(&existing),
+            };
+            return Ok(Answer::bytes(StatusCode::OK, body, None));
+        }
+        let marked = matches!(plan, Deletion::Remove { mark: Some(_) });
+        Ok(match apply(&mut history, self.table, &key, plan) {
+            None => Answer::bytes(StatusCode::OK, self.shown(&existing), None),
+            Some(after) if marked || history.get(self.table, &key).is_some() || self.is_namespace() => {
+                Answer::bytes(StatusCode::OK, self.shown(&after), Some(after.revision))
+            }
+            Some(gone) => Answer::bytes(StatusCode::OK, self.deleted_status(&existing), Some(gone.revision)),
+        })
+    }
+
+    fn deleted_status(&self, object: &Object) -> Bytes {
+        let mut details = json!({"name": object.name(), "kind": &*self.resource.plural, "uid": object.value()["metadata"]["uid"]});
+        if !self.resource.group.is_empty() {
+            details["group"] = Value::from(&*self.resource.group);
+        }
+        let status =
+            json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
+        status.to_string().into()
+    }
+
+    fn delete_collection(&self) -> Result<Answer, ApiError> {
+        if self.resource.namespaced && self.place.namespace.is_none() {
+            return Err(ApiError::method_not_allowed());
+        }
+        if self.is_namespace() {
+            return Err(ApiError::method_not_allowed());
+        }
+        let options = delete::Options::parse(self.body, self.query)?;
+        let selector = self.selector()?;
+        let listed = list::Options::parse(&Query::default())?;
+        let mut history = self.store.lock();
+        let page = list::page(&history, self.table, self.namespace(), &selector, &listed)?;
+        let mut revision = None;
+        if !options.dry_run {
+            for object in page.items() {
+                let key = self.resource.key(self.namespace(), object.name());
+                delete::check_preconditions(self.resource, object.name(), object.value(), &options)?;
+                let plan = delete::plan(self.resource, object.value(), &options, clock::now());
+                revision = apply(&mut history, self.table, &key, plan).map(|after| after.revision).or(revision);
+            }
+        }
+        Ok(Answer::bytes(StatusCode::OK, page.json(self.resource, self.version).into(), revision))
+    }
+
+    fn bind(&self) -> Result<Answer, ApiError> {
+        let binding: Value = serde_json::from_slice(self.body)
+            .map_err(|error| ApiError::bad_request(format!("couldn't get version/kind; json parse error: {error}")))?;
+        let node = binding["target"]["name"].as_str().filter(|name| !name.is_empty());
+        let Some(node) = node else {
+            let cause = Cause::required("target.name", "");
+            return Err(ApiError::invalid_as("", "Binding", self.name(), &[cause]));
+        };
+        let mut history = self.store.lock();
+        let key = self.key();
+        let Some(pod) = history.get(self.table, &key).cloned() else {
+            return Err(ApiError::not_found(self.resource, self.name()));
+        };
+        let stored = pod.value()["metadata"]["uid"].as_str().unwrap_or_default();
+        if let Some(sent) = binding["metadata"]["uid"].as_str().filter(|sent| !sent.is_empty() && *sent != stored) {
+            return Err(write::wrong_uid(self.subject(self.name()), sent, stored));
+        }
+        let bound = pods::bound(pod.value(), self.name(), node, clock::now())?;
+        let revision = (!self.dry_run()).then(|| history.commit(self.table, &key, Some(bound)).revision);
+        let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+        Ok(Answer::status(StatusCode::CREATED, &status, revision))
+    }
+
+    /// `namespaces/finalize`: the namespace's own finalizers, which are in its spec.
+    fn finalize(&self) -> Result<Answer, ApiError> {
+        let sent = body::object(self.resource, self.version, self.body)?;
+        let mut history = self.store.lock();
+        let key = self.key();
+        let Some(existing) = history.get(self.table, &key).cloned() else {
+            return Err(ApiError::not_found(self.resource, self.name()));
+        };
+        let mut next = Value::clone(existing.value());
+        let left = sent["spec"]["finalizers"].as_array().cloned().unwrap_or_default();
+        let terminating = next["metadata"].get("deletionTimestamp").is_some();
+        if left.is_empty() {
+            next["spec"] = json!({});
+        } else {
+            next["spec"]["finalizers"] = left.clone().into();
+        }
+        if next == **existing.value() {
+            return Ok(Answer::bytes(StatusCode::OK, self.shown(&existing), None));
+        }
+        if terminating && left.is_empty() && next["metadata"].get("finalizers").is_none() {
+            let gone = history.commit(self.table, &key, None);
+            return Ok(Answer::bytes(StatusCode::OK, self.shown_unstored(next), Some(gone.revision)));
+        }
+        let object = history.commit(self.table, &key, Some(next));
+        Ok(Answer::bytes(StatusCode::OK, self.shown(&object), Some(object.revision)))
+    }
+}
+
+/// Carries a deletion out. `None`: nothing to do. Otherwise the state after it, or the last state of the object.
+fn apply(history: &mut History, table: usize, key: &str, plan: Deletion) -> Option<std::sync::Arc<Object>> {
+    match plan {
+        Deletion::Pending => None,
+        Deletion::Mark(next) => Some(history.commit(table, key, Some(next))),
+        Deletion::Remove { mark } => {
+            if let Some(mark) = mark {
+                history.commit(table, key, Some(mark));
+            }
+            Some(history.commit(table, key, None))
+        }
+    }
+}
+
+/// Objects can only be made in a namespace that is there and stays.
+fn check_namespace_open(history: &History, resource: &Resource, namespace: &str, name: &str) -> Result<(), ApiError> {
+    if !resource.namespaced {
+        return Ok(());
+    }
+    let Some(namespaces) = position(history, "namespaces") else { return Ok(()) };
+    let Some(object) = history.get(namespaces, namespace) else {
+        return Err(ApiError::not_found(&history.tables[namespaces].resource, namespace));
+    };
+    if object.value()["metadata"].get("deletionTimestamp").is_none() {
+        return Ok(());
+    }
+    let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+    let causes = json!([{
+        "reason": "NamespaceTerminating",
+        "message": format!("namespace {namespace} is being terminated"),
+        "field": "metadata.namespace",
+    }]);
+    Err(ApiError::forbidden(resource, name, why, Some(causes)))
+}
+
+/// The next free address of the service range 10.0.0.0/16.
+fn next_address(history: &History) -> String {
+    let Some(services) = position(history, "services") else { return String::new() };
+    let taken: std::collections::BTreeSet<Cow<'_, str>> = history.tables[services]
+        .live
+        .values()
+        .filter_map(|service| service.value()["spec"]["clusterIP"].as_str().map(|ip| ip.to_owned().into()))
+        .collect();
+    (1u32..65_535)
+        .map(|n| format!("10.0.{}.{}", n >> 8, n & 255))
+        .find(|ip| !taken.contains(ip.as_str()))
+        .unwrap_or_default()
+}

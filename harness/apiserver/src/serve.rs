@@ -1,0 +1,43 @@
+//! The server behind connections: HTTP/1.1 on any byte stream.
+
+use std::io;
+
+use futures::{Stream, StreamExt};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tower::Service;
+
+use crate::hooks::ConnInfo;
+use crate::server::ApiServer;
+
+impl ApiServer {
+    /// Serves every connection that comes in, until `incoming` ends or fails. Open connections live on in tasks of
+    /// their own, and end with the runtime.
+    ///
+    /// `client` names the peer of a connection; see [`ConnInfo`]. Each event of a watch is a chunk of its own, and the
+    /// headers of a watch are sent at once.
+    pub async fn serve<IO>(
+        &self,
+        incoming: impl Stream<Item = io::Result<IO>>,
+        client: impl Fn(&IO) -> ConnInfo,
+    ) -> io::Result<()>
+    where
+        IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let mut incoming = std::pin::pin!(incoming);
+        while let Some(io) = incoming.next().await {
+            let io = io?;
+            let server = self.on(client(&io));
+            let service = service_fn(move |request| server.clone().call(request));
+            tokio::spawn(async move {
+                let mut http = hyper::server::conn::http1::Builder::new();
+                let connection = http.timer(TokioTimer::new()).serve_connection(TokioIo::new(io), service);
+                if let Err(error) = connection.await {
+                    tracing::debug!(%error, "connection ended");
+                }
+            });
+        }
+        Ok(())
+    }
+}

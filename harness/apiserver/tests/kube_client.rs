@@ -1,0 +1,154 @@
+//! Real `kube` clients against the server in memory.
+
+use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
+    Preconditions, WatchEvent, WatchParams,
+};
+use kube::runtime::watcher;
+use kube::{Api, Client, ResourceExt};
+use photofinish_apiserver::{ApiServer, SandboxVersions};
+use serde_json::json;
+
+fn client(server: &ApiServer) -> Client {
+    Client::new(server.as_client("test"), "default")
+}
+
+fn sandboxes(client: Client, version: &str) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("agents.x-k8s.io", version, "Sandbox");
+    Api::default_namespaced_with(client, &ApiResource::from_gvk_with_plural(&kind, "sandboxes"))
+}
+
+fn sandbox(version: &str, name: &str) -> DynamicObject {
+    serde_json::from_value(json!({
+        "apiVersion": format!("agents.x-k8s.io/{version}"), "kind": "Sandbox", "metadata": {"name": name},
+        "spec": {"podTemplate": {"spec": {"containers": [{"name": "agent", "image": "img:1"}]}}},
+    }))
+    .expect("a sandbox")
+}
+
+fn pod(name: &str) -> Pod {
+    serde_json::from_value(json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+        "spec": {"containers": [{"name": "c", "image": "img:1"}]},
+    }))
+    .expect("a pod")
+}
+
+#[tokio::test]
+async fn sandboxes_are_created_read_patched_and_deleted() {
+    let server = ApiServer::builder().build();
+    let api = sandboxes(client(&server), "v1beta1");
+    let made = api.create(&PostParams::default(), &sandbox("v1beta1", "demo")).await.expect("creates");
+    assert_eq!(made.data["spec"]["operatingMode"], "Running");
+    assert_eq!(made.metadata.generation, Some(1));
+    assert_eq!(api.list(&ListParams::default()).await.expect("lists").items, vec![made.clone()]);
+
+    let off = json!({"spec": {"operatingMode": "Suspended"}});
+    let patched = api.patch("demo", &PatchParams::default(), &Patch::Merge(off)).await.expect("patches");
+    assert_eq!(patched.metadata.generation, Some(2));
+    let stale = json!({"metadata": {"resourceVersion": made.resource_version()}, "spec": {"operatingMode": "Running"}});
+    let refused = api.patch("demo", &PatchParams::default(), &Patch::Merge(stale)).await.expect_err("stale");
+    assert!(matches!(&refused, kube::Error::Api(status) if status.code == 409 && status.reason == "Conflict"), "{refused}");
+
+    let status = json!({"status": {"selector": "x"}, "spec": {"operatingMode": "Running"}});
+    let with_status = api.patch_status("demo", &PatchParams::default(), &Patch::Merge(status)).await.expect("patches");
+    assert_eq!(with_status.data["status"]["selector"], "x");
+    assert_eq!(with_status.data["spec"]["operatingMode"], "Suspended", "the spec is not the status");
+    assert_eq!(with_status.metadata.generation, Some(2));
+
+    let other = Preconditions { uid: Some("other".into()), resource_version: None };
+    let refused = api.delete("demo", &DeleteParams::default().preconditions(other)).await.expect_err("another uid");
+    assert!(matches!(&refused, kube::Error::Api(status) if status.code == 409), "{refused}");
+    api.delete("demo", &DeleteParams::default()).await.expect("deletes");
+    assert_eq!(api.get_opt("demo").await.expect("reads").map(|s| s.name_any()), None);
+}
+
+#[tokio::test]
+async fn both_versions_of_a_sandbox_are_one_object() {
+    let server = ApiServer::builder().build();
+    let (beta, alpha) = (sandboxes(client(&server), "v1beta1"), sandboxes(client(&server), "v1alpha1"));
+    alpha.create(&PostParams::default(), &sandbox("v1alpha1", "demo")).await.expect("creates");
+    assert_eq!(beta.get("demo").await.expect("reads").data["spec"]["operatingMode"], "Running");
+    let off = json!({"spec": {"replicas": 0}});
+    alpha.patch("demo", &PatchParams::default(), &Patch::Merge(off)).await.expect("patches");
+    let seen = beta.get("demo").await.expect("reads");
+    assert_eq!(seen.data["spec"]["operatingMode"], "Suspended");
+    assert_eq!(seen.metadata.generation, Some(2));
+}
+
+#[tokio::test]
+async fn a_cluster_with_v1alpha1_alone_answers_404_for_v1beta1() {
+    let server = ApiServer::builder().sandbox_versions(SandboxVersions::V1alpha1Only).build();
+    let refused = sandboxes(client(&server), "v1beta1").list(&ListParams::default().limit(1)).await.expect_err("404");
+    assert!(matches!(&refused, kube::Error::Api(status) if status.code == 404), "{refused}");
+    let made = sandboxes(client(&server), "v1alpha1").create(&PostParams::default(), &sandbox("v1alpha1", "demo")).await;
+    assert_eq!(made.expect("creates").data["spec"]["replicas"], 1);
+}
+
+#[tokio::test]
+async fn a_watch_from_a_list_shows_what_comes_after_it() {
+    let server = ApiServer::builder().build();
+    let api: Api<Pod> = Api::default_namespaced(client(&server));
+    api.create(&PostParams::default(), &pod("a")).await.expect("creates");
+    let revision = api.list(&ListParams::default()).await.expect("lists").metadata.resource_version.expect("a revision");
+    let mut events = api.watch(&WatchParams::default(), &revision).await.expect("watches").boxed();
+    api.create(&PostParams::default(), &pod("b")).await.expect("creates");
+    api.delete("a", &DeleteParams::default()).await.expect("deletes");
+    let mut seen = Vec::new();
+    while seen.len() < 3 {
+        match events.try_next().await.expect("no error").expect("no end") {
+            WatchEvent::Added(pod) => seen.push(format!("added {}", pod.name_any())),
+            WatchEvent::Modified(pod) => seen.push(format!("modified {}", pod.name_any())),
+            WatchEvent::Deleted(pod) => seen.push(format!("deleted {}", pod.name_any())),
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+    assert_eq!(seen, ["added b", "modified a", "deleted a"]);
+}
+
+#[tokio::test]
+async fn a_watcher_of_the_runtime_follows_and_recovers_from_an_expired_revision() {
+    let server = ApiServer::builder().build();
+    let api: Api<ConfigMap> = Api::default_namespaced(client(&server));
+    let map = |name: &str| -> ConfigMap {
+        serde_json::from_value(json!({"metadata": {"name": name}})).expect("a map")
+    };
+    api.create(&PostParams::default(), &map("a")).await.expect("creates");
+    // One second a watch, so that it has to come back after the cache was forgotten.
+    let config = watcher::Config::default().timeout(1);
+    let mut events = watcher(api.clone(), config).boxed();
+    let mut next = async || loop {
+        match tokio::time::timeout(Duration::from_secs(20), events.next()).await.expect("in time").expect("goes on") {
+            Ok(watcher::Event::Apply(map) | watcher::Event::InitApply(map)) => return map.name_any(),
+            Ok(_) => {}
+            // The runtime reports the 410 and starts over.
+            Err(watcher::Error::WatchError(status)) => assert_eq!(status.code, 410),
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert_eq!(next().await, "a");
+    api.create(&PostParams::default(), &map("b")).await.expect("creates");
+    assert_eq!(next().await, "b");
+    api.create(&PostParams::default(), &map("c")).await.expect("creates");
+    assert_eq!(next().await, "c");
+    api.delete("c", &DeleteParams::default()).await.expect("deletes");
+    api.delete("b", &DeleteParams::default()).await.expect("deletes");
+    server.store().forget_watch_cache();
+    api.create(&PostParams::default(), &map("d")).await.expect("creates");
+    assert_eq!(next().await, "d");
+}
+
+#[tokio::test]
+async fn what_is_not_supported_is_refused_by_name() {
+    let server = ApiServer::builder().build();
+    let api: Api<ConfigMap> = Api::default_namespaced(client(&server));
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+    let refused = api.patch("a", &PatchParams::apply("m"), &Patch::Apply(map)).await.expect_err("501");
+    let kube::Error::Api(status) = refused else { panic!("a status") };
+    assert_eq!(status.code, 501);
+    assert!(status.message.contains("server-side apply"), "{}", status.message);
+}
