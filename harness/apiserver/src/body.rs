@@ -118,7 +118,9 @@ pub(crate) fn check_metadata(resource: &Resource, version: usize, object: &mut V
         Value::Object(map) => !map.is_empty(),
         _ => true,
     });
-    for field in ["name", "generateName", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp"] {
+    for field in
+        ["name", "generateName", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp"]
+    {
         if let Some(value) = metadata.get(field).filter(|value| !value.is_string()) {
             return Err(wrong(value, &format!("ObjectMeta.{field}"), "string"));
         }

@@ -127,7 +127,10 @@ mod tests {
     fn the_mode_becomes_replicas_and_status_follows_while_nothing_was_written_as_v1alpha1() {
         let running = to_v1alpha1(beta("Running", Value::Null));
         assert_eq!(running["spec"]["replicas"], 1);
-        assert_eq!(running["spec"]["podTemplate"], json!({"metadata": {}, "spec": {"containers": [{"name": "c", "resources": {}}]}}));
+        assert_eq!(
+            running["spec"]["podTemplate"],
+            json!({"metadata": {}, "spec": {"containers": [{"name": "c", "resources": {}}]}})
+        );
         assert_eq!(running["status"], json!({"replicas": 1}));
         let off = to_v1alpha1(beta("Suspended", json!({"conditions": [1], "nodeName": "n1"})));
         assert_eq!(off["spec"]["replicas"], 0);

@@ -84,8 +84,17 @@ fn fill(map: &mut Map<String, Value>, defaults: &[(&str, Value)]) {
 
 /// Drops what typed objects cannot hold: nulls, empty lists, and empty maps from text to text.
 pub(crate) fn tidy(value: &mut Value) {
-    const MAPS: [&str; 9] =
-        ["labels", "annotations", "matchLabels", "nodeSelector", "data", "binaryData", "stringData", "limits", "requests"];
+    const MAPS: [&str; 9] = [
+        "labels",
+        "annotations",
+        "matchLabels",
+        "nodeSelector",
+        "data",
+        "binaryData",
+        "stringData",
+        "limits",
+        "requests",
+    ];
     match value {
         Value::Object(map) => {
             map.retain(|key, value| {
@@ -404,7 +413,8 @@ mod tests {
 
     #[test]
     fn base64_goes_there_and_back() {
-        for (plain, coded) in [("", ""), ("b", "Yg=="), ("ab", "YWI="), ("abc", "YWJj"), ("\u{ff}\u{fe}x", "w7/DvngK")] {
+        for (plain, coded) in [("", ""), ("b", "Yg=="), ("ab", "YWI="), ("abc", "YWJj"), ("\u{ff}\u{fe}x", "w7/DvngK")]
+        {
             if coded.ends_with('K') {
                 assert_eq!(base64(format!("{plain}\n").as_bytes()), coded);
                 continue;
@@ -417,7 +427,9 @@ mod tests {
 
     #[test]
     fn images_without_a_fixed_tag_are_always_pulled() {
-        for (image, always) in [("img", true), ("img:1", false), ("img:latest", true), ("h:5000/a/img", true), ("img@sha256:0", false)] {
+        for (image, always) in
+            [("img", true), ("img:1", false), ("img:latest", true), ("h:5000/a/img", true), ("img@sha256:0", false)]
+        {
             assert_eq!(floats(image), always, "{image}");
         }
     }

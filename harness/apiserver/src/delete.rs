@@ -102,7 +102,12 @@ pub(crate) fn bad_dry_run(values: &[String]) -> Option<Cause> {
 }
 
 /// Whether the object is the one that the caller meant.
-pub(crate) fn check_preconditions(resource: &Resource, name: &str, object: &Value, options: &Options) -> Result<(), ApiError> {
+pub(crate) fn check_preconditions(
+    resource: &Resource,
+    name: &str,
+    object: &Value,
+    options: &Options,
+) -> Result<(), ApiError> {
     let stored = |key: &str| object["metadata"][key].as_str().unwrap_or_default();
     if let Some(uid) = options.uid.as_deref().filter(|uid| *uid != stored("uid")) {
         let why = format!(

@@ -88,7 +88,12 @@ impl ApiError {
     }
 
     pub(crate) fn not_found(resource: &Resource, name: &str) -> ApiError {
-        ApiError::new(404, "NotFound", format!("{} {name:?} not found", resource.qualified()), Some(details(resource, name)))
+        ApiError::new(
+            404,
+            "NotFound",
+            format!("{} {name:?} not found", resource.qualified()),
+            Some(details(resource, name)),
+        )
     }
 
     pub(crate) fn already_exists(resource: &Resource, name: &str, terminating: bool) -> ApiError {
@@ -120,7 +125,12 @@ impl ApiError {
         ApiError::new(409, "Conflict", message, Some(json!({"name": name, "kind": subresource})))
     }
 
-    pub(crate) fn forbidden(resource: &Resource, name: &str, why: impl std::fmt::Display, causes: Option<Value>) -> ApiError {
+    pub(crate) fn forbidden(
+        resource: &Resource,
+        name: &str,
+        why: impl std::fmt::Display,
+        causes: Option<Value>,
+    ) -> ApiError {
         let mut details = details(resource, name);
         if let Some(causes) = causes {
             details["causes"] = causes;
@@ -195,7 +205,8 @@ impl ApiError {
     }
 
     pub(crate) fn unsupported_media(accepted: &str) -> ApiError {
-        let message = format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
+        let message =
+            format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
         ApiError::new(415, "UnsupportedMediaType", message, None)
     }
 

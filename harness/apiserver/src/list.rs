@@ -43,9 +43,8 @@ impl Options {
         let matching = query.text("resourceVersionMatch");
         check(query, asked, matching)?;
         let number = |text: &str| {
-            text.parse::<u64>().map_err(|_| {
-                ApiError::bad_request(format!("invalid resource version: {}", bad_revision(text)))
-            })
+            text.parse::<u64>()
+                .map_err(|_| ApiError::bad_request(format!("invalid resource version: {}", bad_revision(text))))
         };
         let token = query.text("continue");
         if !token.is_empty() {
@@ -79,16 +78,15 @@ fn check(query: &Query, asked: &str, matching: &str) -> Result<(), ApiError> {
     let mut causes = Vec::new();
     if !matching.is_empty() {
         if asked.is_empty() {
-            causes.push(Cause::forbidden(FIELD, "resourceVersionMatch is forbidden unless resourceVersion is provided"));
+            causes
+                .push(Cause::forbidden(FIELD, "resourceVersionMatch is forbidden unless resourceVersion is provided"));
         }
         if !matches!(matching, "Exact" | "NotOlderThan") {
             causes.push(Cause::unsupported(FIELD, format_args!("{matching:?}"), &["Exact", "NotOlderThan", ""]));
         }
         if matching == "Exact" && asked == "0" {
-            causes.push(Cause::forbidden(
-                FIELD,
-                "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
-            ));
+            causes
+                .push(Cause::forbidden(FIELD, "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""));
         }
     }
     if query.get("sendInitialEvents").is_some() {

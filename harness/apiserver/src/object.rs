@@ -111,9 +111,8 @@ impl Object {
     pub(crate) fn form(&self, resource: &Resource, version: usize) -> &Form {
         match version.checked_sub(1) {
             None => &self.storage,
-            Some(other) => self.others[other].get_or_init(|| {
-                Form::new(convert::from_storage(resource, version, Value::clone(&self.storage.value)))
-            }),
+            Some(other) => self.others[other]
+                .get_or_init(|| Form::new(convert::from_storage(resource, version, Value::clone(&self.storage.value)))),
         }
     }
 
@@ -132,7 +131,11 @@ mod tests {
     #[test]
     fn encoding_puts_kind_and_version_first_and_knows_where_they_end() {
         let table = [
-            (json!({"apiVersion": "v1", "data": {}, "kind": "X"}), r#"{"kind":"X","apiVersion":"v1","data":{}}"#, r#""data":{}}"#),
+            (
+                json!({"apiVersion": "v1", "data": {}, "kind": "X"}),
+                r#"{"kind":"X","apiVersion":"v1","data":{}}"#,
+                r#""data":{}}"#,
+            ),
             (json!({"apiVersion": "v1", "kind": "X"}), r#"{"kind":"X","apiVersion":"v1"}"#, "}"),
             (json!({"a": 1}), r#"{"a":1}"#, r#""a":1}"#),
             (json!({}), "{}", "}"),

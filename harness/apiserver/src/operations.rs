@@ -148,7 +148,9 @@ impl<'a> Operation<'a> {
         }
         let sent = self.content_type.split(';').next().unwrap_or_default().trim();
         match (verb, sent) {
-            (Verb::Create | Verb::Update | Verb::Delete | Verb::DeleteCollection, "" | "application/json" | "*/*") => Ok(()),
+            (Verb::Create | Verb::Update | Verb::Delete | Verb::DeleteCollection, "" | "application/json" | "*/*") => {
+                Ok(())
+            }
             (
                 Verb::Create | Verb::Update | Verb::Delete | Verb::DeleteCollection,
                 media @ ("application/yaml" | "application/vnd.kubernetes.protobuf" | "application/cbor"),
@@ -169,7 +171,8 @@ impl<'a> Operation<'a> {
             _ => return Ok(()),
         };
         let mut causes = Vec::new();
-        causes.extend(delete::bad_dry_run(&self.query.get("dryRun").map(str::to_owned).into_iter().collect::<Vec<_>>()));
+        causes
+            .extend(delete::bad_dry_run(&self.query.get("dryRun").map(str::to_owned).into_iter().collect::<Vec<_>>()));
         if verb == Verb::Patch && self.query.flag("force") && self.content_type.starts_with("application/") {
             causes.push(Cause::forbidden("force", "may not be specified for non-apply patch"));
         }
@@ -372,7 +375,8 @@ impl<'a> Operation<'a> {
     }
 
     fn deleted_status(&self, object: &Object) -> Bytes {
-        let mut details = json!({"name": object.name(), "kind": &*self.resource.plural, "uid": object.value()["metadata"]["uid"]});
+        let mut details =
+            json!({"name": object.name(), "kind": &*self.resource.plural, "uid": object.value()["metadata"]["uid"]});
         if !self.resource.group.is_empty() {
             details["group"] = Value::from(&*self.resource.group);
         }

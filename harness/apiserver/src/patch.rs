@@ -128,7 +128,10 @@ mod tests {
         let ok = [
             (json!([{"op": "replace", "path": "/m/new", "value": 1}]), json!({"m": {"k": "v", "new": 1}, "l": [1]})),
             (json!([{"op": "add", "path": "/l/-", "value": 2}]), json!({"m": {"k": "v"}, "l": [1, 2]})),
-            (json!([{"op": "test", "path": "/m/k", "value": "v"}, {"op": "remove", "path": "/m/k"}]), json!({"m": {}, "l": [1]})),
+            (
+                json!([{"op": "test", "path": "/m/k", "value": "v"}, {"op": "remove", "path": "/m/k"}]),
+                json!({"m": {}, "l": [1]}),
+            ),
         ];
         for (patch, expected) in ok {
             assert_eq!(PatchKind::Json.apply(&object, patch.to_string().as_bytes()), Ok(expected), "{patch}");

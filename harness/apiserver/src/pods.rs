@@ -17,7 +17,10 @@ pub(crate) fn spec_changes(current: &Value, next: &Value) -> Option<Cause> {
     }
     let gates = |spec: &Value| spec["schedulingGates"].as_array().cloned().unwrap_or_default();
     if let Some(added) = gates(new).iter().find(|gate| !gates(old).contains(gate)) {
-        let what = format!("only deletion is allowed, but found new scheduling gate '{}'", added["name"].as_str().unwrap_or_default());
+        let what = format!(
+            "only deletion is allowed, but found new scheduling gate '{}'",
+            added["name"].as_str().unwrap_or_default()
+        );
         return Some(Cause::forbidden("spec.schedulingGates", what));
     }
     let gated = !gates(old).is_empty();
@@ -65,9 +68,12 @@ pub(crate) fn bound(pod: &Value, name: &str, node: &str, now: u64) -> Result<Val
     }
     let mut pod = pod.clone();
     pod["spec"]["nodeName"] = node.into();
-    set_condition(&mut pod, json!({
-        "type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": clock::rfc3339(now),
-    }));
+    set_condition(
+        &mut pod,
+        json!({
+            "type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": clock::rfc3339(now),
+        }),
+    );
     Ok(pod)
 }
 

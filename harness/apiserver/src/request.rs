@@ -40,9 +40,10 @@ impl Query {
     pub(crate) fn integer(&self, name: &str) -> Result<Option<i64>, ApiError> {
         match self.get(name) {
             None | Some("") => Ok(None),
-            Some(text) => text.parse().map(Some).map_err(|_| {
-                ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
-            }),
+            Some(text) => text
+                .parse()
+                .map(Some)
+                .map_err(|_| ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))),
         }
     }
 }

@@ -170,6 +170,9 @@ mod tests {
         let sandbox = all.iter().find(|r| r.custom).expect("registered");
         assert_eq!(sandbox.qualified(), "sandboxes.agents.x-k8s.io");
         assert_eq!(sandbox.api_version(0), "agents.x-k8s.io/v1beta1");
-        assert_eq!(registry(SandboxVersions::V1alpha1Only).last().map(|r| r.api_version(0)), Some("agents.x-k8s.io/v1alpha1".into()));
+        assert_eq!(
+            registry(SandboxVersions::V1alpha1Only).last().map(|r| r.api_version(0)),
+            Some("agents.x-k8s.io/v1alpha1".into())
+        );
     }
 }

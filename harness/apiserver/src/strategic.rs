@@ -100,7 +100,11 @@ fn directive(patch: &Map<String, Value>) -> Result<Option<&str>, ApiError> {
 fn merge_key<'a>(list: &str, items: &[Value]) -> Option<&'a str> {
     let (_, candidates) = KEYS.iter().find(|(name, _)| *name == list)?;
     // `ports` is keyed differently in containers and in services: take the key that the elements have.
-    candidates.iter().copied().find(|key| items.iter().any(|item| item.get(*key).is_some())).or(candidates.first().copied())
+    candidates
+        .iter()
+        .copied()
+        .find(|key| items.iter().any(|item| item.get(*key).is_some()))
+        .or(candidates.first().copied())
 }
 
 fn merge_list(current: Option<&Value>, items: &[Value], by: &str) -> Result<Value, ApiError> {
@@ -113,7 +117,9 @@ fn merge_list(current: Option<&Value>, items: &[Value], by: &str) -> Result<Valu
     let mut patched: Vec<Value> = Vec::new();
     for item in items {
         let Value::Object(change) = item else {
-            return Err(ApiError::bad_request(format!("error decoding patch: elements merged by {by:?} must be objects")));
+            return Err(ApiError::bad_request(format!(
+                "error decoding patch: elements merged by {by:?} must be objects"
+            )));
         };
         let Some(key) = change.get(by) else {
             if change.contains_key("$patch") {
@@ -205,14 +211,34 @@ mod tests {
                 json!({"containers": [{"name": "c", "image": "2", "env": [{"name": "B"}]}]}),
                 json!({"containers": [{"name": "c", "image": "2", "env": [{"name": "B"}, {"name": "A"}]}]}),
             ),
-            (json!({"containerStatuses": [{"name": "a"}]}), json!({"containerStatuses": [{"name": "b"}]}), json!({"containerStatuses": [{"name": "b"}]})),
-            (json!({"containers": [{"name": "a"}, {"name": "b"}]}), json!({"containers": [{"name": "a", "$patch": "delete"}]}), json!({"containers": [{"name": "b"}]})),
+            (
+                json!({"containerStatuses": [{"name": "a"}]}),
+                json!({"containerStatuses": [{"name": "b"}]}),
+                json!({"containerStatuses": [{"name": "b"}]}),
+            ),
+            (
+                json!({"containers": [{"name": "a"}, {"name": "b"}]}),
+                json!({"containers": [{"name": "a", "$patch": "delete"}]}),
+                json!({"containers": [{"name": "b"}]}),
+            ),
             (json!({"finalizers": ["a"]}), json!({"finalizers": ["a", "b"]}), json!({"finalizers": ["a", "b"]})),
-            (json!({"finalizers": ["a", "b"]}), json!({"$deleteFromPrimitiveList/finalizers": ["a"]}), json!({"finalizers": ["b"]})),
+            (
+                json!({"finalizers": ["a", "b"]}),
+                json!({"$deleteFromPrimitiveList/finalizers": ["a"]}),
+                json!({"finalizers": ["b"]}),
+            ),
             (json!({"labels": {"a": "1"}}), json!({"labels": {"a": null, "b": "2"}}), json!({"labels": {"b": "2"}})),
             (json!({"m": {"a": 1}}), json!({"m": {"$patch": "replace", "b": 2}}), json!({"m": {"b": 2}})),
-            (json!({"ports": [{"port": 80, "name": "x"}]}), json!({"ports": [{"port": 80, "name": "y"}]}), json!({"ports": [{"port": 80, "name": "y"}]})),
-            (json!({}), json!({"state": {"running": {"at": 1}, "waiting": null}}), json!({"state": {"running": {"at": 1}}})),
+            (
+                json!({"ports": [{"port": 80, "name": "x"}]}),
+                json!({"ports": [{"port": 80, "name": "y"}]}),
+                json!({"ports": [{"port": 80, "name": "y"}]}),
+            ),
+            (
+                json!({}),
+                json!({"state": {"running": {"at": 1}, "waiting": null}}),
+                json!({"state": {"running": {"at": 1}}}),
+            ),
         ];
         for (mut object, patch, expected) in table {
             merge(&mut object, patch.as_object().expect("an object")).expect("applies");

@@ -201,7 +201,11 @@ pub(crate) fn wrong_uid(subject: Subject<'_>, sent: &str, stored: &str) -> ApiEr
 }
 
 /// A namespace in the body must be the one in the path.
-pub(crate) fn check_namespace(resource: &Resource, namespace: &str, metadata: &Map<String, Value>) -> Result<(), ApiError> {
+pub(crate) fn check_namespace(
+    resource: &Resource,
+    namespace: &str,
+    metadata: &Map<String, Value>,
+) -> Result<(), ApiError> {
     match metadata.get("namespace").and_then(Value::as_str) {
         Some(sent) if resource.namespaced && !sent.is_empty() && sent != namespace => Err(ApiError::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",
@@ -210,7 +214,13 @@ pub(crate) fn check_namespace(resource: &Resource, namespace: &str, metadata: &M
     }
 }
 
-fn check_revision(resource: &Resource, name: &str, current: &Value, incoming: &Value, put: bool) -> Result<(), ApiError> {
+fn check_revision(
+    resource: &Resource,
+    name: &str,
+    current: &Value,
+    incoming: &Value,
+    put: bool,
+) -> Result<(), ApiError> {
     let sent = incoming["metadata"]["resourceVersion"].as_str().unwrap_or_default();
     if sent.is_empty() || sent == "0" {
         if put && resource.custom {
@@ -244,8 +254,14 @@ fn keep_server_fields(current: &Value, incoming: &mut Value, namespace: &str, re
     } else {
         metadata.remove("namespace");
     }
-    const OURS: [&str; 6] =
-        ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "generateName"];
+    const OURS: [&str; 6] = [
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "resourceVersion",
+        "generateName",
+    ];
     let generation = resource.counts_generation.then_some("generation");
     for field in OURS.into_iter().chain(generation) {
         match current["metadata"].get(field) {
@@ -290,7 +306,12 @@ fn copy_member(from: &Value, to: &mut Value, member: &str) {
 fn desired_changed(current: &Value, next: &Value) -> bool {
     let desired = |object: &Value| -> Option<Map<String, Value>> {
         let map = object.as_object()?;
-        Some(map.iter().filter(|(k, _)| *k != "metadata" && *k != "status").map(|(k, v)| (k.clone(), v.clone())).collect())
+        Some(
+            map.iter()
+                .filter(|(k, _)| *k != "metadata" && *k != "status")
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .collect(),
+        )
     };
     match (current.get("spec"), next.get("spec")) {
         (Some(a), Some(b)) if a != b => true,
@@ -304,8 +325,7 @@ fn new_finalizers(current: &Value, next: &Value) -> Vec<Cause> {
     }
     let list = |object: &Value| object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
     let old = list(current);
-    let added: Vec<String> =
-        list(next).into_iter().filter(|f| !old.contains(f)).map(|f| f.to_string()).collect();
+    let added: Vec<String> = list(next).into_iter().filter(|f| !old.contains(f)).map(|f| f.to_string()).collect();
     if added.is_empty() {
         return Vec::new();
     }

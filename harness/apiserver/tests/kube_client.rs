@@ -52,7 +52,10 @@ async fn sandboxes_are_created_read_patched_and_deleted() {
     assert_eq!(patched.metadata.generation, Some(2));
     let stale = json!({"metadata": {"resourceVersion": made.resource_version()}, "spec": {"operatingMode": "Running"}});
     let refused = api.patch("demo", &PatchParams::default(), &Patch::Merge(stale)).await.expect_err("stale");
-    assert!(matches!(&refused, kube::Error::Api(status) if status.code == 409 && status.reason == "Conflict"), "{refused}");
+    assert!(
+        matches!(&refused, kube::Error::Api(status) if status.code == 409 && status.reason == "Conflict"),
+        "{refused}"
+    );
 
     let status = json!({"status": {"selector": "x"}, "spec": {"operatingMode": "Running"}});
     let with_status = api.patch_status("demo", &PatchParams::default(), &Patch::Merge(status)).await.expect("patches");
@@ -85,7 +88,8 @@ async fn a_cluster_with_v1alpha1_alone_answers_404_for_v1beta1() {
     let server = ApiServer::builder().sandbox_versions(SandboxVersions::V1alpha1Only).build();
     let refused = sandboxes(client(&server), "v1beta1").list(&ListParams::default().limit(1)).await.expect_err("404");
     assert!(matches!(&refused, kube::Error::Api(status) if status.code == 404), "{refused}");
-    let made = sandboxes(client(&server), "v1alpha1").create(&PostParams::default(), &sandbox("v1alpha1", "demo")).await;
+    let made =
+        sandboxes(client(&server), "v1alpha1").create(&PostParams::default(), &sandbox("v1alpha1", "demo")).await;
     assert_eq!(made.expect("creates").data["spec"]["replicas"], 1);
 }
 
@@ -94,7 +98,8 @@ async fn a_watch_from_a_list_shows_what_comes_after_it() {
     let server = ApiServer::builder().build();
     let api: Api<Pod> = Api::default_namespaced(client(&server));
     api.create(&PostParams::default(), &pod("a")).await.expect("creates");
-    let revision = api.list(&ListParams::default()).await.expect("lists").metadata.resource_version.expect("a revision");
+    let revision =
+        api.list(&ListParams::default()).await.expect("lists").metadata.resource_version.expect("a revision");
     let mut events = api.watch(&WatchParams::default(), &revision).await.expect("watches").boxed();
     api.create(&PostParams::default(), &pod("b")).await.expect("creates");
     api.delete("a", &DeleteParams::default()).await.expect("deletes");
@@ -114,9 +119,7 @@ async fn a_watch_from_a_list_shows_what_comes_after_it() {
 async fn a_watcher_of_the_runtime_follows_and_recovers_from_an_expired_revision() {
     let server = ApiServer::builder().build();
     let api: Api<ConfigMap> = Api::default_namespaced(client(&server));
-    let map = |name: &str| -> ConfigMap {
-        serde_json::from_value(json!({"metadata": {"name": name}})).expect("a map")
-    };
+    let map = |name: &str| -> ConfigMap { serde_json::from_value(json!({"metadata": {"name": name}})).expect("a map") };
     api.create(&PostParams::default(), &map("a")).await.expect("creates");
     // One second a watch, so that it has to come back after the cache was forgotten.
     let config = watcher::Config::default().timeout(1);
