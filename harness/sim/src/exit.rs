@@ -11,12 +11,16 @@ pub const FOREIGN_THREAD: i32 = 71;
 /// The code under test used something that worlds do not simulate (a real socket, a child process).
 pub const NOT_SIMULATED: i32 = 72;
 
+/// The run's process could not even begin, or not write its report: a failure of the harness or of its machine.
+pub const HARNESS: i32 = 79;
+
 /// What an exit code of this module means, in words; `None` for a code that is the code under test's own.
 pub fn meaning(code: i32) -> Option<&'static str> {
     Some(match code {
         BLOCKED => "the code under test blocks the only thread of its world for ever",
         FOREIGN_THREAD => "the code under test started a thread, and this world does not allow foreign threads",
         NOT_SIMULATED => "the code under test used something that worlds do not simulate",
+        HARNESS => "the run's process could not begin, or not write its report",
         _ => return None,
     })
 }
@@ -44,7 +48,9 @@ mod tests {
     #[test]
     fn only_codes_of_this_module_have_a_meaning() {
         assert!(
-            [super::BLOCKED, super::FOREIGN_THREAD, super::NOT_SIMULATED].iter().all(|&c| super::meaning(c).is_some())
+            [super::BLOCKED, super::FOREIGN_THREAD, super::NOT_SIMULATED, super::HARNESS]
+                .iter()
+                .all(|&c| super::meaning(c).is_some())
         );
         assert_eq!(super::meaning(0), None);
         assert_eq!(super::meaning(101), None);

@@ -219,7 +219,7 @@ impl Gates {
             Release::All => backlog.len(),
             Release::AllButLast => backlog.len().saturating_sub(1),
             Release::Count(n) => backlog.len().min(*n),
-            Release::Until(matches) => match backlog.iter().position(|meta| matches(meta)) {
+            Release::Until(matches) => match backlog.iter().position(matches) {
                 Some(at) => at + 1,
                 None => {
                     let items = backlog.iter().map(|m| format!("{} {}", m.kind, m.object)).collect();

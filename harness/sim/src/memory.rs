@@ -3,12 +3,12 @@
 //! A run's trace is written, entry by entry, into a memfd that the parent, its zygote and the run's process share. The
 //! length is published after each entry, so whoever reads it, whenever and however the writer died, sees whole entries.
 //!
-//! Layout: one page of header (committed length in bytes, status of the run), then the entries as JSON lines.
+//! Layout: one page of header (committed length in bytes), then the entries as JSON lines.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Address space of a trace, bytes. Sparse: only what is written takes memory.
 pub(crate) const TRACE_BYTES: usize = 256 << 20;
@@ -18,17 +18,9 @@ const HEADER: usize = 4096;
 /// Beyond this a reset gives the memory back instead of keeping it warm for the next run.
 const KEEP_WARM: u64 = 8 << 20;
 
-/// The status word while a run's body has not returned.
-pub(crate) const RUNNING: u32 = 0;
-/// The body returned and its report is complete.
-pub(crate) const DONE: u32 = 1;
-/// The body panicked; the report is the panic's message.
-pub(crate) const PANICKED: u32 = 2;
-
 #[repr(C)]
 struct Header {
     committed: AtomicU64,
-    status: AtomicU32,
 }
 
 /// A mapping of the shared memory. One process writes at a time; any number may read.
@@ -91,20 +83,10 @@ impl Region {
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(HEADER), len) }
     }
 
-    /// What the run's process last said of itself: [`RUNNING`], [`DONE`] or [`PANICKED`].
-    pub(crate) fn status(&self) -> u32 {
-        self.header().status.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn set_status(&self, status: u32) {
-        self.header().status.store(status, Ordering::Release);
-    }
-
     /// Empties it for the next run. No writer may be left.
     pub(crate) fn reset(&mut self) {
         let header = self.header();
         let before = header.committed.swap(0, Ordering::AcqRel);
-        header.status.store(RUNNING, Ordering::Release);
         if before > KEEP_WARM {
             let (mode, len) = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, self.size - HEADER);
             // SAFETY: gives back pages of our own file; that it may be refused costs memory only.
@@ -211,14 +193,13 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_forgets_lines_and_status_and_gives_much_memory_back() {
+    fn a_reset_forgets_the_lines_and_gives_much_memory_back() {
         let mut ours = Region::create(64 << 20).unwrap();
         let mut writer = Region::map(ours.fd.try_clone().unwrap()).unwrap().into_appender();
         let long = vec![b'x'; 16 << 20];
         assert!(writer.append(&long));
-        ours.set_status(DONE);
         ours.reset();
-        assert_eq!((ours.lines().len(), ours.status()), (0, RUNNING));
+        assert!(ours.lines().is_empty());
         // SAFETY: all-zero bytes are a valid `stat`.
         let mut stat = unsafe { std::mem::zeroed::<libc::stat>() };
         // SAFETY: `stat` is valid for writes.

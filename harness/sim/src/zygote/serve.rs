@@ -1,0 +1,251 @@
+//! The zygote's side: fork a child a run, watch it, kill it at its limit, say how it ended.
+//!
+//! The loop takes no memory and opens nothing that it does not close, so each child starts from the same state.
+
+use super::descriptors::{self, Received};
+use super::{Exit, child, inside};
+use crate::trace::Trace;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// What a zygote says first: [`FIXED`] or [`RANDOM`].
+pub(super) const HELLO: usize = 4;
+/// The zygote's addresses are fixed.
+pub(super) const FIXED: [u8; HELLO] = *b"pf1f";
+/// The zygote's addresses are random.
+const RANDOM: [u8; HELLO] = *b"pf1r";
+
+/// The parent asks for a run; the request itself is in its file.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Ask {
+    limit_ms: u64,
+    /// Panics show a backtrace, on the run's standard error.
+    pub(super) backtraces: bool,
+}
+
+impl Ask {
+    const SIZE: usize = 9;
+
+    pub(super) fn new(limit: Duration, backtraces: bool) -> Ask {
+        Ask { limit_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX), backtraces }
+    }
+
+    pub(super) fn to_bytes(self) -> [u8; Ask::SIZE] {
+        let mut bytes = [u8::from(self.backtraces); Ask::SIZE];
+        bytes[..8].copy_from_slice(&self.limit_ms.to_le_bytes());
+        bytes
+    }
+
+    fn from_bytes(bytes: [u8; Ask::SIZE]) -> Ask {
+        let [limit @ .., backtraces] = bytes;
+        Ask { limit_ms: u64::from_le_bytes(limit), backtraces: backtraces != 0 }
+    }
+}
+
+/// The zygote's answer; what the run wrote is in its files.
+#[derive(Clone, Copy)]
+pub(super) enum Answer {
+    /// The status that `waitpid` gave.
+    Ended(i32),
+    /// Killed at its limit.
+    WallLimit,
+    /// No process could be forked: `errno`.
+    NoFork(i32),
+}
+
+impl Answer {
+    pub(super) const SIZE: usize = 8;
+
+    fn to_bytes(self) -> [u8; Answer::SIZE] {
+        let (tag, value) = match self {
+            Answer::Ended(status) => (0, status),
+            Answer::WallLimit => (1, 0),
+            Answer::NoFork(errno) => (2, errno),
+        };
+        ((tag << 32) | u64::from(value as u32)).to_le_bytes()
+    }
+
+    pub(super) fn from_bytes(bytes: [u8; Answer::SIZE]) -> Answer {
+        let number = u64::from_le_bytes(bytes);
+        let value = number as u32 as i32;
+        match number >> 32 {
+            0 => Answer::Ended(value),
+            1 => Answer::WallLimit,
+            _ => Answer::NoFork(value),
+        }
+    }
+
+    pub(super) fn exit(self) -> io::Result<Exit> {
+        match self {
+            Answer::Ended(status) if libc::WIFSIGNALED(status) => Ok(Exit::Signal(libc::WTERMSIG(status))),
+            Answer::Ended(status) => Ok(Exit::Code(libc::WEXITSTATUS(status))),
+            Answer::WallLimit => Ok(Exit::WallLimit),
+            Answer::NoFork(errno) => {
+                let e = io::Error::from_raw_os_error(errno);
+                Err(io::Error::new(e.kind(), format!("the zygote cannot start a run: {e}")))
+            }
+        }
+    }
+}
+
+/// Serves runs until the parent is gone: `body` gets the request and the run's trace and returns the report, in a child
+/// of its own, on a thread called `world` with a stack of 8 MiB.
+///
+/// # Panics
+/// Outside a zygote: call it where [`inside`] is true, first in `main` or in the test that starts the zygote.
+pub fn serve(body: fn(&[u8], Trace) -> Vec<u8>) -> ! {
+    assert!(inside(), "serve() is for zygotes: call it where zygote::inside() is true");
+    let Err(e) = run_until_parent_is_gone(body);
+    if e.kind() != io::ErrorKind::UnexpectedEof {
+        eprintln!("photofinish: zygote: {e}");
+    }
+    // SAFETY: ends the process; there is nothing that destructors would have to do.
+    unsafe { libc::_exit(i32::from(e.kind() != io::ErrorKind::UnexpectedEof)) }
+}
+
+fn run_until_parent_is_gone(body: fn(&[u8], Trace) -> Vec<u8>) -> io::Result<std::convert::Infallible> {
+    let mut socket = socket()?;
+    let files = descriptors::receive(&socket)?;
+    // SAFETY: asks only, and changes nothing.
+    let persona = unsafe { libc::personality(0xffff_ffff) };
+    socket.write_all(if persona & libc::ADDR_NO_RANDOMIZE != 0 { &FIXED } else { &RANDOM })?;
+    loop {
+        let mut ask = [0; Ask::SIZE];
+        socket.read_exact(&mut ask)?;
+        let answer = one_run(&socket, &files, Ask::from_bytes(ask), body)?;
+        socket.write_all(&answer.to_bytes())?;
+    }
+}
+
+/// The socket came as standard input; the children get an empty one.
+fn socket() -> io::Result<UnixStream> {
+    // SAFETY: a plain system call; standard input is open, since the parent made it so.
+    let fd = unsafe { libc::fcntl(0, libc::F_DUPFD_CLOEXEC, 3) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let null = File::open("/dev/null")?;
+    // SAFETY: standard input is replaced by another open descriptor.
+    if unsafe { libc::dup2(null.as_raw_fd(), 0) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(unsafe { UnixStream::from_raw_fd(fd) })
+}
+
+fn one_run(socket: &UnixStream, files: &Received, ask: Ask, body: fn(&[u8], Trace) -> Vec<u8>) -> io::Result<Answer> {
+    let (start, zygote) = (Instant::now(), std::process::id());
+    // SAFETY: the child goes on in `child::main`, which never returns here. No other thread of this process holds a lock:
+    // there is none, or libtest's main thread, which waits for us.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        child::main(zygote, socket, files, ask, body)
+    }
+    if pid < 0 {
+        return Ok(Answer::NoFork(errno()));
+    }
+    // SAFETY: as the child does for itself, so that its group exists whoever comes first.
+    unsafe { libc::setpgid(pid, pid) };
+    let pidfd = match pidfd(pid) {
+        Ok(pidfd) => pidfd,
+        Err(e) => {
+            end(pid);
+            return Ok(Answer::NoFork(e.raw_os_error().unwrap_or(libc::ENOSYS)));
+        }
+    };
+    let wake = wait(&pidfd, socket, start, ask.limit_ms);
+    // Whatever the run has left behind in its group ends with it. It is no more than a zombie until it is waited for, so
+    // the group is still its own.
+    let status = end(pid);
+    match wake? {
+        Wake::Ended => Ok(Answer::Ended(status)),
+        Wake::WallLimit => Ok(Answer::WallLimit),
+        Wake::ParentGone => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+enum Wake {
+    Ended,
+    WallLimit,
+    ParentGone,
+}
+
+fn wait(pidfd: &OwnedFd, socket: &UnixStream, start: Instant, limit_ms: u64) -> io::Result<Wake> {
+    loop {
+        let left = limit_ms.saturating_sub(start.elapsed().as_millis() as u64);
+        let mut polled = [
+            libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 },
+            // Only the end of the connection, which is always told.
+            libc::pollfd { fd: socket.as_raw_fd(), events: 0, revents: 0 },
+        ];
+        // SAFETY: `polled` is valid for reads and writes.
+        let n = unsafe { libc::poll(polled.as_mut_ptr(), 2, left.min(i32::MAX as u64) as i32) };
+        if n < 0 && errno() != libc::EINTR {
+            return Err(io::Error::last_os_error());
+        }
+        if n > 0 && polled[0].revents != 0 {
+            return Ok(Wake::Ended);
+        }
+        if n > 0 && polled[1].revents != 0 {
+            return Ok(Wake::ParentGone);
+        }
+        if n == 0 && left <= i32::MAX as u64 {
+            return Ok(Wake::WallLimit);
+        }
+    }
+}
+
+/// Kills a run's process and its group, and gives the status with which the process ended, which it may have before.
+fn end(pid: libc::pid_t) -> i32 {
+    let mut status = 0;
+    // SAFETY: our own child, not waited for yet, so its id and that of its group are its own.
+    unsafe {
+        libc::kill(-pid, libc::SIGKILL);
+        libc::kill(pid, libc::SIGKILL);
+        while libc::waitpid(pid, &mut status, 0) < 0 && errno() == libc::EINTR {}
+    }
+    status
+}
+
+fn pidfd(pid: libc::pid_t) -> io::Result<OwnedFd> {
+    // SAFETY: a plain system call (Linux 5.3).
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
+}
+
+fn errno() -> i32 {
+    io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_travel_as_bytes() {
+        for (answer, exit) in [
+            (Answer::Ended(0), Some(Exit::Code(0))),
+            (Answer::Ended(70 << 8), Some(Exit::Code(70))),
+            (Answer::Ended(libc::SIGABRT), Some(Exit::Signal(libc::SIGABRT))),
+            (Answer::WallLimit, Some(Exit::WallLimit)),
+            (Answer::NoFork(libc::EAGAIN), None),
+        ] {
+            assert_eq!(Answer::from_bytes(answer.to_bytes()).exit().ok(), exit);
+        }
+    }
+
+    #[test]
+    fn questions_travel_as_bytes_and_a_limit_beyond_all_bounds_is_the_longest_one() {
+        assert_eq!(Ask::new(Duration::MAX, false).limit_ms, u64::MAX);
+        for ask in [Ask::new(Duration::MAX, true), Ask::new(Duration::from_millis(250), false)] {
+            assert_eq!(Ask::from_bytes(ask.to_bytes()), ask);
+        }
+    }
+}
