@@ -206,6 +206,10 @@ pub struct Draft<'a> {
 }
 
 impl Draft<'_> {
+    pub(crate) fn host_name(&self) -> &Cow<'static, str> {
+        &self.entry.host
+    }
+
     /// The host on which it happened, if not the running one.
     pub fn host(mut self, host: impl Into<Cow<'static, str>>) -> Self {
         self.entry.host = host.into();

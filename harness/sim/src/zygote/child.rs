@@ -110,7 +110,11 @@ fn prepared(zygote: u32, socket: &UnixStream, files: &Received) -> io::Result<(V
 fn run(request: &[u8], trace: Trace, body: fn(&[u8], Trace) -> Vec<u8>) -> io::Result<Report> {
     std::thread::scope(|scope| {
         let world = std::thread::Builder::new().name("world".to_owned()).stack_size(STACK);
-        let world = world.spawn_scoped(scope, move || body(request, trace))?;
+        let world = world.spawn_scoped(scope, move || {
+            // Also what the body does before its world begins must be the same every time.
+            crate::state::prepare_thread();
+            body(request, trace)
+        })?;
         Ok(match world.join() {
             Ok(report) => Report::Done(report),
             Err(payload) => Report::Panicked(describe(&*payload)),
