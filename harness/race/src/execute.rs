@@ -1,5 +1,5 @@
 //! One run, in the process that a zygote forked for it: from the request to the report.
-use std::panic::PanicHookInfo;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use photofinish_sim::world::{World, WorldConfig};
 use crate::outcome::{Judgement, Outcome, Request, RunReport, judge, of_judgement};
 use crate::scenario::{self, Scenario};
 use crate::scene::{Scene, StepError};
-use crate::system::{BoxError, Setup, Stage, System};
+use crate::system::{BoxError, Live, Setup, Stage, System};
 
 /// How long a step waits in virtual time, unless it says so itself.
 pub const AWAIT_LIMIT: Duration = Duration::from_secs(60);
@@ -66,26 +66,32 @@ fn run(system: &'static dyn System, request: &Request, trace: &Trace) -> RunRepo
     let Some(scenario) = scenarios.into_iter().find(|s| s.name == request.name) else {
         return failed(trace, format!("{} has no scenario {}", request.source.path, request.name));
     };
-    std::panic::set_hook(Box::new(record_panic));
     let _recording = tracing_layer::install(trace, system.filter());
     let setup = setup(system, &scenario, request);
     let choices = Choices::new(request.choices, setup.pins.clone(), trace.clone());
-    let (world, end) = match play(system, &setup, &scenario, trace, &choices) {
+    let mut played = match play(system, &setup, &scenario, trace, &choices) {
         Ok(played) => played,
         Err(e) => return failed(trace, format!("the system could not be assembled: {e}")),
     };
-    let virtual_ns = world.now().as_nanos() as u64;
-    let (name, text) = match &end {
-        End::Script => ("time", "the script is done".to_owned()),
-        End::Stuck(why) => ("stuck", why.clone()),
-        End::Failed(why) => ("failed", why.clone()),
-    };
-    trace.entry("end", name).host("world").text(text).record();
+    let virtual_ns = played.world.now().as_nanos() as u64;
+    match &played.end {
+        End::Script => played.world.finish(),
+        // The world has recorded why it is stuck.
+        End::Stuck(_) => {}
+        End::Failed(why) => _ = trace.entry("end", "failed").host("world").text(why).record(),
+    }
     let judgement = trace.with(|entries| judge(system, &scenario, entries));
-    let report = report(judgement, &end, trace, &choices, virtual_ns);
-    // The process ends here: tearing down runtimes would only cost time, and could hang in foreign destructors.
-    world.abandon();
+    let report = report(judgement, &played.end, trace, &choices, virtual_ns);
+    // The verdict stands: what destructors of the code under test do now is no part of the run.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(played)));
     report
+}
+
+/// A world that has come to its end, with what lives in it. Fields are dropped in this order.
+struct Played {
+    _live: Box<dyn Live>,
+    world: World,
+    end: End,
 }
 
 fn report(judgement: Judgement, end: &End, trace: &Trace, choices: &Choices, virtual_ns: u64) -> RunReport {
@@ -140,7 +146,7 @@ fn play(
     scenario: &Scenario,
     trace: &Trace,
     choices: &Choices,
-) -> Result<(World, End), BoxError> {
+) -> Result<Played, BoxError> {
     let gates = Gates::new(trace.clone(), choices.clone());
     let mut config = WorldConfig { seed: setup.seed(), ..WorldConfig::default() };
     system.configure(setup, &mut config);
@@ -149,6 +155,9 @@ fn play(
         &mut Stage { world: &mut builder, trace: trace.clone(), choices: choices.clone(), gates: gates.clone() };
     let mut live = system.assemble(setup, stage)?;
     let mut world = builder.build();
+    if let Some(oracle) = live.oracle() {
+        world.on_step(oracle);
+    }
     world.start_all();
     let mut scene = Scene {
         world: &mut world,
@@ -159,9 +168,7 @@ fn play(
         holds: IndexMap::new(),
     };
     let end = script(scenario, &mut scene);
-    // Handles into the world must not be dropped outside of it.
-    std::mem::forget(live);
-    Ok((world, end))
+    Ok(Played { _live: live, world, end })
 }
 
 fn script(scenario: &Scenario, scene: &mut Scene<'_>) -> End {
@@ -189,15 +196,4 @@ fn script(scenario: &Scenario, scene: &mut Scene<'_>) -> End {
         trace.set_ambient_cause(None);
     }
     End::Script
-}
-
-/// A panic is an entry of the trace, wherever it is caught later.
-fn record_panic(info: &PanicHookInfo<'_>) {
-    let message = info.payload_as_str().unwrap_or("a value that is no text");
-    let place = info.location().map_or(String::new(), |l| format!("{}:{}", l.file(), l.line()));
-    if let Some(trace) = photofinish_sim::trace::of_this_process() {
-        let draft = trace.entry("panic", "panic").text(message).field("message", message).field("location", &place);
-        draft.record();
-    }
-    eprintln!("panicked at {place}: {message}");
 }

@@ -54,11 +54,11 @@ impl Mistake {
     /// The mistake with the source it is in, ready to be printed.
     pub fn within(self, name: &str, source: &str) -> BadInput {
         let (line, column) = position(source, self.at.start);
-        BadInput {
+        BadInput(Box::new(Located {
             place: Some((name.to_owned(), line, column)),
             source: Some(NamedSource::new(name, source.to_owned())),
             mistake: self,
-        }
+        }))
     }
 }
 
@@ -92,7 +92,10 @@ pub fn suggestion<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> O
 
 /// What a user wrote cannot be used: a scenario file, a run id, an option. Exit code 2.
 #[derive(Debug)]
-pub struct BadInput {
+pub struct BadInput(Box<Located>);
+
+#[derive(Debug)]
+struct Located {
     mistake: Mistake,
     /// File, line, column.
     place: Option<(String, usize, usize)>,
@@ -102,33 +105,36 @@ pub struct BadInput {
 impl BadInput {
     /// A mistake outside any source: an option, a run id, a file that is not there.
     pub fn new(message: impl Into<String>) -> BadInput {
-        BadInput { mistake: Mistake::new(Span::default(), message), place: None, source: None }
+        BadInput::outside(Mistake::new(Span::default(), message))
     }
     /// `word` is none of `known`.
     pub fn unknown<'k>(kind: &str, word: &str, known: impl IntoIterator<Item = &'k str>) -> BadInput {
-        BadInput { mistake: Mistake::unknown(Span::default(), kind, word, known), place: None, source: None }
+        BadInput::outside(Mistake::unknown(Span::default(), kind, word, known))
+    }
+    fn outside(mistake: Mistake) -> BadInput {
+        BadInput(Box::new(Located { mistake, place: None, source: None }))
     }
     /// What to do next.
     pub fn help(mut self, help: impl Into<String>) -> BadInput {
-        self.mistake.help = Some(help.into());
+        self.0.mistake.help = Some(help.into());
         self
     }
     /// The mistake itself.
     pub fn mistake(&self) -> &Mistake {
-        &self.mistake
+        &self.0.mistake
     }
     /// File, line and column (both from 1), for mistakes in a file.
     pub fn place(&self) -> Option<(&str, usize, usize)> {
-        self.place.as_ref().map(|(file, line, column)| (file.as_str(), *line, *column))
+        self.0.place.as_ref().map(|(file, line, column)| (file.as_str(), *line, *column))
     }
 }
 
 impl std::fmt::Display for BadInput {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if let Some((file, line, column)) = &self.place {
+        if let Some((file, line, column)) = self.place() {
             write!(f, "{file}:{line}:{column}: ")?;
         }
-        f.write_str(&self.mistake.message)
+        f.write_str(&self.mistake().message)
     }
 }
 
@@ -139,14 +145,14 @@ impl Diagnostic for BadInput {
         Some(Severity::Error)
     }
     fn help<'a>(&'a self) -> Option<Box<dyn std::fmt::Display + 'a>> {
-        self.mistake.help.as_ref().map(|h| Box::new(h) as Box<dyn std::fmt::Display>)
+        self.mistake().help.as_ref().map(|h| Box::new(h) as Box<dyn std::fmt::Display>)
     }
     fn source_code(&self) -> Option<&dyn SourceCode> {
-        self.source.as_ref().map(|s| s as &dyn SourceCode)
+        self.0.source.as_ref().map(|s| s as &dyn SourceCode)
     }
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        let Mistake { at, label, .. } = &self.mistake;
-        self.source.as_ref()?;
+        let Mistake { at, label, .. } = self.mistake();
+        self.0.source.as_ref()?;
         Some(Box::new(std::iter::once(LabeledSpan::new(label.clone(), at.start, at.end - at.start))))
     }
 }

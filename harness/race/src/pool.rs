@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use photofinish_sim::choices::{Pins, Source as ChoiceSource};
 use photofinish_sim::exit;
-use photofinish_sim::trace::{Entry, hash_of_lines};
+use photofinish_sim::trace::Entry;
 use photofinish_sim::zygote::{Exit, Finished, Zygote};
 
 use crate::options::Options;
@@ -213,8 +213,8 @@ impl Worker {
             let second = fork(pool, witness, &request)?;
             let again = settle(pool.system, &job.scenario, &second, pool.wall_limit);
             if (again.outcome, &again.trace_hash) != (report.outcome, &report.trace_hash) {
-                entries = first.entries();
-                let parts = report::difference(&entries, &second.entries());
+                entries = first.trace();
+                let parts = report::difference(&entries, &second.trace());
                 let outcomes = match again.outcome == report.outcome {
                     true => "the outcome is the same, but not the trace".to_owned(),
                     false => format!("the outcome is {}, not {}", again.outcome, report.outcome),
@@ -224,7 +224,7 @@ impl Worker {
             }
         }
         if entries.is_empty() && (pool.keep_traces || report.outcome != Outcome::Holds) {
-            entries = first.entries();
+            entries = first.trace();
         }
         let mut output = String::from_utf8_lossy(&first.stdout).into_owned();
         output.push_str(&String::from_utf8_lossy(&first.stderr));
@@ -250,22 +250,19 @@ fn settle(system: &dyn System, scenario: &Scenario, finished: &Finished, limit: 
             Ok(report) => return report,
             Err(e) => (Outcome::Failed, format!("the run's report cannot be read: {e}")),
         },
-        Exit::Panicked(message) => (Outcome::Crashed, format!("a panic ended the run: {message}")),
-        Exit::Code(code) => match exit::meaning(*code) {
-            Some(meaning) => (Outcome::Stuck, meaning.to_owned()),
-            None => (Outcome::Crashed, format!("the code under test ended the process with exit code {code}")),
-        },
-        Exit::Signal(signal) => (Outcome::Crashed, format!("the process was killed by {}", signal_name(*signal))),
+        Exit::Code(exit::HARNESS) => (Outcome::Failed, finished.exit.to_string()),
+        Exit::Code(code) if exit::meaning(*code).is_some() => (Outcome::Stuck, finished.exit.to_string()),
+        Exit::Panicked(_) | Exit::Code(_) | Exit::Signal(_) => (Outcome::Crashed, finished.exit.to_string()),
         Exit::WallLimit => (Outcome::Hung, format!("no end after {limit:?} of wall time")),
     };
     let (mut outcome, mut end) = died;
-    let entries = finished.entries();
+    let entries = finished.trace();
     // The libc symbols leave the reason in the trace when they end a process.
     if let Some(last) = entries.iter().rev().find(|e| e.kind == "end") {
         end = format!("{end}: {}", last.text);
     }
     // A panic outside all hosts is one of the harness.
-    let world_panicked = entries.iter().rev().find(|e| e.kind == "panic").is_some_and(|e| e.host == "world");
+    let world_panicked = entries.iter().rev().find(|e| e.kind == "panic").is_none_or(|e| e.host == "world");
     if matches!(finished.exit, Exit::Panicked(_)) && world_panicked {
         outcome = Outcome::Failed;
     }
@@ -274,27 +271,10 @@ fn settle(system: &dyn System, scenario: &Scenario, finished: &Finished, limit: 
         outcome,
         violations: judgement.violations,
         vacuous: judgement.vacuous,
-        trace_hash: hash_of_lines(&finished.trace_lines()),
+        trace_hash: finished.trace_hash(),
         virtual_ns: entries.last().map_or(0, |e| e.at_ns),
         end: Some(end),
         wrong_pins: Vec::new(),
         unused_pins: Vec::new(),
     }
-}
-
-fn signal_name(signal: i32) -> String {
-    // Linux numbers, the same on x86-64 and aarch64.
-    let name = match signal {
-        4 => "SIGILL",
-        5 => "SIGTRAP",
-        6 => "SIGABRT (abort)",
-        7 => "SIGBUS",
-        8 => "SIGFPE",
-        9 => "SIGKILL",
-        11 => "SIGSEGV (a stack overflow, for instance)",
-        13 => "SIGPIPE",
-        15 => "SIGTERM",
-        n => return format!("signal {n}"),
-    };
-    name.to_owned()
 }

@@ -39,7 +39,8 @@ impl fmt::Debug for Property {
 
 /// The properties that every run must have, whatever its scenario checks.
 pub fn always_checked() -> [Property; 2] {
-    let panics = temporal::never(|e| (e.kind == "panic").then(|| format!("{} panicked: {}", e.host, e.text)));
+    let panics =
+        temporal::never(|e| (e.kind == "panic").then(|| format!("{} {}", e.field("host").unwrap_or("world"), e.text)));
     let missed = temporal::never(|e| (e.kind == "step" && e.name == "missed").then(|| e.text.clone()));
     [
         Property::new(NO_PANIC, "No task of the code under test panics.", panics),

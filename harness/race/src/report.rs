@@ -11,6 +11,8 @@ use crate::property::Property;
 
 /// How much of what led to a violation is shown.
 const LED_LIMIT: usize = 6;
+/// How many choices that differ from their defaults are named.
+const CHOICES_LIMIT: usize = 8;
 
 /// With or without colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,6 +109,13 @@ pub fn failure(report: &RunReport, entries: &[Entry], properties: &[Property], r
         for e in &entries[entries.len().saturating_sub(LED_LIMIT)..] {
             let _ = writeln!(out, "    {}", style.dim(&entry(e)));
         }
+    }
+    let choices: Vec<&Entry> = entries.iter().filter(|e| e.kind == "choice").collect();
+    if !choices.is_empty() {
+        let shown = choices.iter().take(CHOICES_LIMIT).map(|e| e.text.as_str()).collect::<Vec<_>>().join(", ");
+        let more = choices.len().saturating_sub(CHOICES_LIMIT);
+        let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let _ = writeln!(out, "  not as usual in this run: {shown}{tail}");
     }
     let _ = writeln!(out, "  replay: {replay}");
     out

@@ -21,7 +21,7 @@ pub enum StepError {
     #[error(transparent)]
     Impossible(BoxError),
     /// The world cannot go on.
-    #[error("the world is stuck: {0:?}")]
+    #[error(transparent)]
     Stuck(Stuck),
 }
 
@@ -93,14 +93,13 @@ impl Scene<'_> {
     }
     /// Lets the world run for a span of virtual time.
     pub fn run_for(&mut self, span: Duration) -> Result<(), Stuck> {
-        self.until(span, |_, _| false).map(|_| ())
+        self.world.run_for(span)
     }
     /// Lets the world run until `until` says so, at most for `limit`; asked after every instant. Was it said?
     pub fn wait<L: Live>(&mut self, limit: Duration, mut until: impl FnMut(&mut L) -> bool) -> Result<bool, Stuck> {
-        self.until(limit, |live, _| {
-            let live: &mut dyn Any = live;
-            until(live.downcast_mut().expect("verbs ask for the type that assemble returned"))
-        })
+        let live: &mut dyn Any = self.live;
+        let live = live.downcast_mut().expect("verbs ask for the type that assemble returned");
+        self.world.run_until(limit, |_| until(live))
     }
     /// Lets the world run until the trace has an entry from `from` on that `is` the one; at most for `limit`.
     ///
@@ -122,15 +121,8 @@ impl Scene<'_> {
             found.is_some()
         };
         if !look(&self.trace) {
-            self.until(limit, |_, trace| look(trace))?;
+            self.world.run_until(limit, |_| look(&self.trace))?;
         }
         Ok(found)
-    }
-    fn until(&mut self, limit: Duration, mut until: impl FnMut(&mut dyn Live, &Trace) -> bool) -> Result<bool, Stuck> {
-        let (live, trace) = (&mut *self.live, &self.trace);
-        self.world.run_until(limit, |world| {
-            live.observe(world.now(), trace);
-            until(live, trace)
-        })
     }
 }

@@ -8,7 +8,6 @@
 //! the scenario's steps act one after the other ([`Action::act`]), the properties are judged over the trace.
 use std::any::Any;
 use std::fmt;
-use std::time::Duration;
 
 use indexmap::{IndexMap, IndexSet};
 use photofinish_sim::choices::{Choices, Pins, Source};
@@ -77,9 +76,11 @@ pub trait System: Sync + 'static {
 ///
 /// Verbs reach it by type: [`Scene::live`].
 pub trait Live: Any {
-    /// Oracle hook: called after every instant of the world. What it sees goes into the trace as entries, where
-    /// properties find it. It must not change what hosts see.
-    fn observe(&mut self, _now: Duration, _trace: &Trace) {}
+    /// Oracle hook: called after each step of a host, outside any host. What it sees it records into the trace, where
+    /// properties find it; it must not change what hosts see.
+    fn oracle(&mut self) -> Option<Box<dyn FnMut()>> {
+        None
+    }
     /// What is still expected, in words, if the world falls silent: makes a deadlock's message. Empty = nothing.
     fn pending(&self) -> Vec<String> {
         Vec::new()
@@ -226,8 +227,11 @@ pub struct Verb {
     /// One sentence: what it does.
     pub sentence: &'static str,
     /// Reads the argument. Names are looked up and declared in the scope.
-    pub parse: fn(&Node, &mut Scope<'_>) -> Result<Box<dyn Action>, Mistake>,
+    pub parse: fn(&Node, &mut Scope<'_>) -> Parsed,
 }
+
+/// What reading a step's argument gives.
+pub type Parsed = Result<Box<dyn Action>, Mistake>;
 
 impl fmt::Debug for Verb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

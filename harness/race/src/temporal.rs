@@ -24,7 +24,11 @@ use photofinish_sim::trace::Entry;
 use crate::property::{Tally, Verdict};
 
 /// A rule over a whole trace.
-pub struct Statement(Box<dyn Fn(&[Entry]) -> Verdict + Send + Sync>);
+pub struct Statement(Rule);
+
+type Rule = Box<dyn Fn(&[Entry]) -> Verdict + Send + Sync>;
+type Trigger<K> = Box<dyn Fn(&Entry) -> Option<K> + Send + Sync>;
+type Matches<K> = Box<dyn Fn(&K, &Entry) -> bool + Send + Sync>;
 
 impl Statement {
     /// A rule written by hand; see [`Tally`].
@@ -78,12 +82,10 @@ pub fn after<K: 'static>(trigger: impl Fn(&Entry) -> Option<K> + Send + Sync + '
     After { trigger: Box::new(trigger), until: Vec::new(), within: None }
 }
 
-type Matches<K> = Box<dyn Fn(&K, &Entry) -> bool + Send + Sync>;
-
 /// A window that opens behind each trigger. It ends at the first entry that [`until`](After::until) matches, at the
 /// end of [`within`](After::within), or with the trace.
 pub struct After<K> {
-    trigger: Box<dyn Fn(&Entry) -> Option<K> + Send + Sync>,
+    trigger: Trigger<K>,
     until: Vec<Matches<K>>,
     within: Option<Duration>,
 }
@@ -167,7 +169,7 @@ impl<K: 'static> After<K> {
         &self,
         entries: &'e [Entry],
     ) -> impl Iterator<Item = (K, &'e Entry, &'e [Entry], Closed)> + use<'_, 'e, K> {
-        let complete = entries.last().is_some_and(|e| e.kind == "end");
+        let complete = entries.last().is_some_and(|e| e.kind == "end" && e.name == "time");
         entries.iter().enumerate().filter_map(move |(i, trigger)| {
             let key = (self.trigger)(trigger)?;
             let rest = &entries[i + 1..];
@@ -200,7 +202,7 @@ mod tests {
                 at_ns: (i as u64 + 1) * 1_000_000_000,
                 host: "h".into(),
                 kind: if word == "end" { "end".into() } else { "log".into() },
-                name: "x".into(),
+                name: "time".into(),
                 text: word.to_owned(),
                 fields: vec![],
                 spans: vec![],

@@ -73,7 +73,7 @@ fn sides(system: &dyn System, scenario: &Scenario) -> Vec<(String, Vec<Side>)> {
         let options = as_reported.clone().with(remedies.clone());
         all.push((format!("::closed-by::{}", remedies.join("+")), vec![Side::new(options, Expected::Holds)]));
     }
-    if !scenario.fails_with.is_empty() {
+    if !scenario.fails_with.is_empty() && scenario.fails_without.is_empty() {
         all.push(("::as-reported".into(), vec![Side::new(as_reported.clone(), Expected::Holds)]));
     }
     for side in &scenario.fails_with {

@@ -3,12 +3,14 @@ use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
 use miette::{GraphicalReportHandler, GraphicalTheme};
-use serde_json::{Value, json};
+use photofinish_sim::choices::Source as ChoiceSource;
+use photofinish_sim::trace::Entry;
+use serde::Serialize;
 
 use crate::mistake::BadInput;
+use crate::outcome::{Broken, Outcome};
 use crate::pool::Run;
 use crate::report::Style;
-use photofinish_sim::choices::Source as ChoiceSource;
 
 /// Standard output.
 pub(super) struct Output {
@@ -56,29 +58,47 @@ pub(super) fn complain(bad: &BadInput) {
     note(if rendered.is_ok() { text.trim_end().to_owned() } else { format!("error: {bad}") });
 }
 
-/// The JSON line of a run, version 1.
-pub(super) fn json_line(run: &Run, with_trace: bool) -> Value {
+/// The JSON line of a run, version 1: fields may be added, none is removed or changes its meaning.
+#[derive(Serialize)]
+struct JsonLine<'r> {
+    v: u32,
+    scenario: &'r str,
+    run_id: String,
+    seed: Option<u64>,
+    outcome: Outcome,
+    /// The first violated property, or the first vacuous one.
+    property: Option<&'r str>,
+    violations: &'r [Broken],
+    vacuous: &'r [String],
+    /// Why the run ended before its script did.
+    end: Option<&'r str>,
+    trace_hash: &'r str,
+    virtual_ms: f64,
+    wall_ms: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<&'r [Entry]>,
+}
+
+/// The JSON line of a run.
+pub(super) fn json_line(run: &Run, with_trace: bool) -> String {
     let report = &run.report;
-    let seed = match run.job.source {
-        ChoiceSource::Benign => Value::Null,
-        ChoiceSource::Seed(seed) => json!(seed),
+    let line = JsonLine {
+        v: 1,
+        scenario: &run.job.scenario.name,
+        run_id: run.job.id().to_string(),
+        seed: match run.job.source {
+            ChoiceSource::Benign => None,
+            ChoiceSource::Seed(seed) => Some(seed),
+        },
+        outcome: report.outcome,
+        property: report.property(),
+        violations: &report.violations,
+        vacuous: &report.vacuous,
+        end: report.end.as_deref(),
+        trace_hash: &report.trace_hash,
+        virtual_ms: report.virtual_ns as f64 / 1e6,
+        wall_ms: run.wall.as_micros() as f64 / 1e3,
+        trace: with_trace.then_some(&run.entries),
     };
-    let mut line = json!({
-        "v": 1,
-        "scenario": run.job.scenario.name,
-        "run_id": run.job.id().to_string(),
-        "seed": seed,
-        "outcome": report.outcome,
-        "property": report.property(),
-        "violations": report.violations,
-        "vacuous": report.vacuous,
-        "trace_hash": report.trace_hash,
-        "virtual_ms": report.virtual_ns as f64 / 1e6,
-        "wall_ms": run.wall.as_micros() as f64 / 1e3,
-        "end": report.end,
-    });
-    if with_trace {
-        line["trace"] = json!(run.entries);
-    }
-    line
+    serde_json::to_string(&line).expect("a run's line is plain data")
 }

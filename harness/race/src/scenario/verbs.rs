@@ -8,12 +8,10 @@ use super::conditions::{self, EventCondition};
 use super::yaml::Node;
 use crate::mistake::Mistake;
 use crate::scene::{Held, Scene, StepError};
-use crate::system::{Action, Scope, Verb};
+use crate::system::{Action, Parsed, Scope, Verb};
 
 /// The verb whose argument becomes pins of the whole run.
 pub(crate) const PIN: &str = "pin";
-
-type Parsed = Result<Box<dyn Action>, Mistake>;
 
 /// The verbs that every system has.
 pub static GENERIC: &[Verb] = &[

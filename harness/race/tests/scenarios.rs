@@ -1,0 +1,6 @@
+//! The toy's scenarios through the test target that systems use.
+mod toy;
+
+fn main() {
+    photofinish::testing::main(&toy::TOY)
+}
