@@ -19,7 +19,10 @@ fn shared(scenarios: Vec<Scenario>) -> impl Iterator<Item = Arc<Scenario>> {
 /// All built-in scenarios, in the system's order.
 pub fn all(system: &dyn System) -> Result<Vec<Arc<Scenario>>, BadInput> {
     let mut all = Vec::new();
-    for builtin in system.scenarios() {
+    for (i, builtin) in system.scenarios().iter().enumerate() {
+        if system.scenarios()[..i].iter().any(|b| b.name == builtin.name) {
+            return Err(BadInput::new(format!("the system has two scenarios named `{}`", builtin.name)));
+        }
         all.extend(shared(scenario::read(system, &source(builtin))?));
     }
     Ok(all)

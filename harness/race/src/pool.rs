@@ -1,7 +1,7 @@
 //! Many runs: zygotes that fork them, wall limits, what became of runs that died, and whether a failure is real.
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use photofinish_sim::choices::{Pins, Source as ChoiceSource};
@@ -148,17 +148,24 @@ impl Pool {
         Pool { again, ..self }
     }
     /// Does all jobs, several at once, and hands over their runs in the order of the jobs, each as soon as all before
-    /// it are done. `false` from `each` ends it early.
-    pub fn run(&self, jobs: Vec<Job>, mut each: impl FnMut(Run) -> bool) -> Result<(), PoolError> {
-        let next = AtomicUsize::new(0);
+    /// it are done. `false` from `each` ends it early. Jobs are taken one by one: there may be any number.
+    pub fn run<J>(&self, jobs: J, mut each: impl FnMut(Run) -> bool) -> Result<(), PoolError>
+    where
+        J: IntoIterator<Item = Job>,
+        J::IntoIter: Send,
+    {
+        let jobs = Mutex::new(jobs.into_iter().enumerate().fuse());
+        let stop = AtomicBool::new(false);
         let (done, results) = mpsc::sync_channel(self.workers * 4);
         std::thread::scope(|scope| {
-            for _ in 0..self.workers.min(jobs.len()) {
-                let (jobs, next, done) = (&jobs, &next, done.clone());
+            for _ in 0..self.workers {
+                let (jobs, stop, done) = (&jobs, &stop, done.clone());
+                let next = move || jobs.lock().unwrap_or_else(PoisonError::into_inner).next();
+                // A worker costs nothing until it has a job.
                 scope.spawn(move || {
                     let mut worker = Worker::new(self.clone());
-                    while let Some(i) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|i| *i < jobs.len()) {
-                        let result = worker.run(&jobs[i]);
+                    while let Some((i, job)) = next().filter(|_| !stop.load(Ordering::Relaxed)) {
+                        let result = worker.run(&job);
                         let failed = result.is_err();
                         if done.send((i, result)).is_err() || failed {
                             break;
@@ -168,17 +175,23 @@ impl Pool {
             }
             drop(done);
             let (mut waiting, mut expected) = (BTreeMap::new(), 0);
-            for (i, result) in results {
-                waiting.insert(i, result?);
-                while let Some(run) = waiting.remove(&expected) {
-                    expected += 1;
-                    if !each(run) {
-                        next.store(jobs.len(), Ordering::Relaxed);
-                        return Ok(());
+            let mut hand_over = || {
+                for (i, result) in &results {
+                    waiting.insert(i, result?);
+                    while let Some(run) = waiting.remove(&expected) {
+                        expected += 1;
+                        if !each(run) {
+                            return Ok(());
+                        }
                     }
                 }
-            }
-            Ok(())
+                Ok(())
+            };
+            let handed_over = hand_over();
+            stop.store(true, Ordering::Relaxed);
+            // Workers that wait to hand over must not wait for ever.
+            drop(results);
+            handed_over
         })
     }
     /// Does one job.

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use photofinish_sim::trace::Entry;
 
 use crate::outcome::{Outcome, RunReport, led_there};
-use crate::property::Property;
+use crate::property::{Property, always_checked};
 
 /// How much of what led to a violation is shown.
 const LED_LIMIT: usize = 6;
@@ -77,7 +77,8 @@ pub fn failure(report: &RunReport, entries: &[Entry], properties: &[Property], r
     if report.outcome == Outcome::Holds {
         return out;
     }
-    let sentence = |name: &str| properties.iter().find(|p| p.name == name).map_or("", |p| p.sentence);
+    let always = always_checked();
+    let sentence = |name: &str| properties.iter().chain(&always).find(|p| p.name == name).map_or("", |p| p.sentence);
     if let Some(end) = &report.end {
         let _ = writeln!(out, "  {}: {end}", style.outcome(report.outcome, report.outcome.name()));
     }

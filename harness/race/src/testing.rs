@@ -9,6 +9,7 @@
 //! | `name::fails-with::<mutant>` | a wrong fix is caught |
 //! | `name::failing-seeds` | flow: each seed fails as reported, and holds with the remedies |
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use photofinish_sim::choices::{Pins, Source as ChoiceSource};
@@ -20,6 +21,9 @@ use crate::report::{self, Style};
 use crate::scenario::{Kind, Scenario};
 use crate::system::System;
 use crate::{catalogue, cli};
+
+/// Wall time of one run. Tests share machines, and nothing here asks how fast one is: only a hang is to end.
+const WALL_LIMIT: Duration = Duration::from_secs(300);
 
 /// Runs the trials of all built-in scenarios, with libtest's arguments. `replay <run id>` works as in the program.
 pub fn main(system: &'static dyn System) -> ! {
@@ -103,7 +107,8 @@ fn trials(system: &'static dyn System) -> Vec<Trial> {
         Ok(scenarios) => scenarios,
         Err(e) => return vec![Trial::test("catalogue", move || Err(Failed::from(e)))],
     };
-    let workers = Arc::new(Workers { pool: Pool::new(system).again(Again::All), idle: Mutex::default() });
+    let workers =
+        Arc::new(Workers { pool: Pool::new(system).again(Again::All).wall_limit(WALL_LIMIT), idle: Mutex::default() });
     let mut trials = Vec::new();
     for scenario in scenarios {
         if scenario.kind == Kind::Unproven {
@@ -181,5 +186,101 @@ fn differs(expected: &Expected, run: &Run) -> Option<String> {
                 format!("expected that it violates exactly {}; the outcome is: {seen}", names.join(", "))
             }
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::property::Property;
+    use crate::scenario::{self, Source};
+    use crate::switch::{Switch, SwitchKind};
+    use crate::system::{BoxError, Cluster, Live, Setup, Stage};
+    use crate::temporal;
+
+    struct Small;
+
+    impl System for Small {
+        fn name(&self) -> &'static str {
+            "small"
+        }
+        fn switches(&self) -> &'static [Switch] {
+            const fn switch(name: &'static str, kind: SwitchKind) -> Switch {
+                Switch { name, kind, sentence: "", from: "" }
+            }
+            const {
+                &[
+                    switch("a", SwitchKind::Proposed { recommended: true }),
+                    switch("b", SwitchKind::Proposed { recommended: true }),
+                    switch("old", SwitchKind::Merged),
+                    switch("wrong", SwitchKind::Mutant),
+                ]
+            }
+        }
+        fn hosts(&self, _: &Cluster) -> Vec<String> {
+            vec!["h".into()]
+        }
+        fn properties(&self) -> Vec<Property> {
+            ["p", "q"].map(|name| Property::new(name, "", temporal::never(|_| None))).into()
+        }
+        fn assemble(&self, _: &Setup, _: &mut Stage<'_>) -> Result<Box<dyn Live>, BoxError> {
+            Err("is never run".into())
+        }
+    }
+
+    /// Names of the trials, with each run as `options source -> expected`.
+    fn trials_of(rest: &str) -> Vec<String> {
+        let text = format!("scenario: x\nsummary: s\nsteps: [{{run: 1s}}]\ncheck: [p, q]\n{rest}");
+        let source = Arc::new(Source { path: "x.yaml".into(), text, builtin: false });
+        let scenarios = scenario::read(&Small, &source).unwrap_or_else(|e| panic!("{e}"));
+        let run = |s: &Side| {
+            let options = s.options.canonical(Small.switches(), &scenarios[0].reported_without);
+            let seed = match s.source {
+                ChoiceSource::Benign => String::new(),
+                ChoiceSource::Seed(seed) => format!(" s={seed}"),
+            };
+            let expected = match &s.expected {
+                Expected::Violates(names) => names.join("+"),
+                other => format!("{other:?}").to_lowercase(),
+            };
+            format!("{options}{seed} -> {expected}")
+        };
+        sides(&Small, &scenarios[0])
+            .iter()
+            .map(|(name, sides)| format!("x{name}: {}", sides.iter().map(run).collect::<Vec<_>>().join("; ")))
+            .collect()
+    }
+
+    #[test]
+    fn each_side_of_a_scenario_is_a_trial() {
+        for (rest, expected) in [
+            (
+                "fails-without: [{off: [a, b], violates: [p]}, {off: [a], violates: [q, p]}]\nclosed-by: [a, [a, b]]",
+                &[
+                    "x:  -> holds",
+                    "x::as-reported: as-reported -> p",
+                    "x::fails-without::2: -a -> q+p",
+                    "x::closed-by::a: as-reported,+a -> holds",
+                    "x::closed-by::a+b: as-reported,+a,+b -> holds",
+                ][..],
+            ),
+            (
+                "reported-without: [old]\nfails-without: {off: [a, b, old], violates: [p]}",
+                &["x:  -> holds", "x::as-reported: as-reported -> p"],
+            ),
+            (
+                "fails-with: {mutant: wrong, violates: [p]}",
+                &["x:  -> holds", "x::as-reported: as-reported -> holds", "x::fails-with::wrong: +wrong -> p"],
+            ),
+            (
+                "failing-seeds: [5, {seed: 7, violates: [q]}]",
+                &[
+                    "x:  -> holds",
+                    "x::failing-seeds: as-reported s=5 -> fails;  s=5 -> holds; as-reported s=7 -> q;  s=7 -> holds",
+                ],
+            ),
+        ] {
+            assert_eq!(trials_of(rest), expected, "{rest}");
+        }
     }
 }

@@ -194,6 +194,7 @@ fn bad_input_is_exit_code_2() {
         (&["run", "--seed", "1", "--seeds", "1..2"], "cannot be used with"),
         (&["run", "--seeds", "5..1"], "5 is more than 1"),
         (&["run", "--engine", "warp"], "expected jump or turmoil"),
+        (&["run", "--engine", "turmoil"], "not part of this build"),
         (&["run", "not/there.yaml"], "cannot be read"),
         (&["replay", "pf1:lost-reply"], "`options` is missing"),
         (&["replay", "pf1:lost-reply::benign:"], "several variants"),
@@ -222,6 +223,7 @@ fn a_mistake_in_a_file() {
         ("set: 1", "await: {repl: set}", "4:13", "did you mean `reply`?"),
         ("set: 1", "cut: [client]", "4:10", "two different hosts"),
         ("set-succeeds", "set-suceeds", "5:9", "did you mean `set-succeeds`?"),
+        ("- set: 1", "- hold: {link: client->server, as: x}\n  - release: {x: 2}", "5:18", "expected `all`"),
         ("check:", "chek:", "5:1", "did you mean `check`?"),
         ("summary:", "cluster: {speed: fsat}\nsummary:", "2:18", "did you mean `fast`?"),
         ("summary:", "summary: x\nsummary:", "3:1", "here twice"),
@@ -307,12 +309,12 @@ fn livelock_and_deadlock_are_stuck() {
 
 fn a_spinning_run_is_hung() {
     let file = File::steps("spins", "set-succeeds", &[SET[0], SET[1], "misbehave: spin", "run: 1s"]);
-    let (code, out, _) = toy(&["run", file.path(), "lost-reply", "--as-reported", "--json", "--wall-limit", "300ms"]);
+    let (code, out, _) = toy(&["run", file.path(), "lost-reply", "--as-reported", "--json", "--wall-limit", "3s"]);
     let outcomes: Vec<_> = json(&out).iter().map(|l| l["outcome"].as_str().map(str::to_owned)).collect();
     assert_eq!(outcomes, ["hung", "violated", "violated"].map(|o| Some(o.to_owned())));
     assert_eq!(code, 3, "the highest wins");
-    let (_, out, _) = toy(&["run", file.path(), "--wall-limit", "300ms"]);
-    assert!(out.contains("hung: no end after 300ms of wall time") && out.contains("the last entries:"), "{out}");
+    let (_, out, _) = toy(&["run", file.path(), "--wall-limit", "1s"]);
+    assert!(out.contains("hung: no end after 1s of wall time") && out.contains("the last entries:"), "{out}");
 }
 
 fn a_difference_is_shown() {

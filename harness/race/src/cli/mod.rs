@@ -256,8 +256,8 @@ fn run_scenarios(
     match seeds {
         Some((a, b)) if many => {
             for scenario in &scenarios {
-                // Traces of a sweep are not kept: see `Printer::sweep`.
-                let jobs = (a..=b).map(|seed| job(scenario, ChoiceSource::Seed(seed))).collect();
+                let first = job(scenario, ChoiceSource::Seed(a));
+                let jobs = (a..=b).map(move |seed| Job { source: ChoiceSource::Seed(seed), ..first.clone() });
                 if !printer.sweep(scenario, jobs) {
                     break;
                 }
@@ -340,8 +340,7 @@ impl Printer<'_> {
         text
     }
     /// Many seeds of one scenario: a summary, the first failure in full, and the next few by their commands.
-    fn sweep(&mut self, scenario: &Scenario, jobs: Vec<Job>) -> bool {
-        let runs = jobs.len();
+    fn sweep(&mut self, scenario: &Scenario, jobs: impl Iterator<Item = Job> + Send) -> bool {
         let mut outcomes = std::collections::BTreeMap::<Outcome, usize>::new();
         let mut shown: Vec<String> = Vec::new();
         let mut worst = Outcome::Holds;
@@ -369,6 +368,7 @@ impl Printer<'_> {
         if !self.harness(done) || self.how.json {
             return self.code < HARNESS;
         }
+        let runs: usize = outcomes.values().sum();
         let counts = outcomes.iter().map(|(o, n)| self.output.style.outcome(*o, &counted(*o, *n))).collect::<Vec<_>>();
         let outcome = self.output.style.outcome(worst, &format!("{worst:<16}"));
         self.output.line(format!(

@@ -166,6 +166,9 @@ fn pair(node: &Node, scope: &Scope<'_>) -> Result<(String, String), Mistake> {
     }
 }
 
+/// The kind of name under which holds of links are known besides.
+const LINK_HOLD: &str = "hold of a link";
+
 #[derive(Debug)]
 struct Hold {
     what: Held,
@@ -184,6 +187,9 @@ fn hold(node: &Node, scope: &mut Scope<'_>) -> Parsed {
         }
         _ => return Err(node.expected("either `watch` or `link`")),
     };
+    if matches!(what, Held::Link { .. }) {
+        scope.declare(LINK_HOLD, name)?;
+    }
     Ok(Box::new(Hold { what, name: scope.declare("hold", name)? }))
 }
 
@@ -223,8 +229,9 @@ fn release(node: &Node, scope: &mut Scope<'_>) -> Parsed {
     if !node.is_map() {
         return Ok(Box::new(ReleaseHeld { name: scope.known("hold", node)?, what: What::All }));
     }
-    let (name, what) = node.entry("the name of a hold, or {NAME: WHAT}")?;
+    let (name, what_node) = node.entry("the name of a hold, or {NAME: WHAT}")?;
     let name = scope.known("hold", name)?;
+    let what = what_node;
     let what = if what.is_map() {
         let mut fields = what.fields("{until: CONDITION}")?;
         let until = fields.required("until")?;
@@ -238,7 +245,25 @@ fn release(node: &Node, scope: &mut Scope<'_>) -> Parsed {
             _ => What::Count(what.number("all, all-but-last, a count or {until: CONDITION}")? as usize),
         }
     };
+    if scope.knows(LINK_HOLD, &name) && !matches!(what, What::All) {
+        return Err(what_node.expected("`all`, since packets of a link are no events that could be counted"));
+    }
     Ok(Box::new(ReleaseHeld { name, what }))
+}
+
+impl ReleaseHeld {
+    /// A script that releases less than it says does not set up its race: nobody would notice.
+    fn enough(&self, held: usize) -> Result<(), StepError> {
+        let needed = match self.what {
+            What::All | What::Until(_) => 0,
+            What::AllButLast => 1,
+            What::Count(n) => n,
+        };
+        match held < needed {
+            true => Err(StepError::Missed(format!("`{}` holds {held} events, expected at least {needed}", self.name))),
+            false => Ok(()),
+        }
+    }
 }
 
 impl Action for ReleaseHeld {
@@ -250,10 +275,11 @@ impl Action for ReleaseHeld {
             (Held::Link { from, to }, What::All) => {
                 scene.world.release(&from, &to).map_err(|e| StepError::Impossible(e.into()))?;
             }
-            (Held::Link { .. }, _) => {
-                return Err(StepError::impossible(format!("`{}` holds a link: only all of it is released", self.name)));
+            (Held::Link { .. }, what) => {
+                return Err(StepError::impossible(format!("`{}` holds a link: {what:?} is not for links", self.name)));
             }
             (Held::Stream(_), what) => {
+                self.enough(scene.gates.backlog(&self.name).len())?;
                 let what = match what {
                     What::All => Release::All,
                     What::AllButLast => Release::AllButLast,
