@@ -28,33 +28,29 @@ pub fn all(system: &dyn System) -> Result<Vec<Arc<Scenario>>, BadInput> {
     Ok(all)
 }
 
-/// The scenarios of one argument: a built-in name (all its variants, or one with `@variant`), or a file.
+/// The scenarios of one argument: a built-in name as `list` prints it, or a file with all that it holds.
 pub fn find(system: &dyn System, argument: &str) -> Result<Vec<Arc<Scenario>>, BadInput> {
-    let is_file = argument.contains('/') || argument.ends_with(".yaml") || argument.ends_with(".yml");
-    if is_file {
-        return file(system, argument);
+    match argument.contains('/') || argument.ends_with(".yaml") || argument.ends_with(".yml") {
+        true => file(system, argument),
+        false => Ok(vec![builtin(system, argument)?]),
     }
-    let (name, variant) = split(argument);
-    let Some(builtin) = system.scenarios().iter().find(|b| b.name == name) else {
-        let known = system.scenarios().iter().map(|b| b.name);
+}
+
+fn builtin(system: &dyn System, name: &str) -> Result<Arc<Scenario>, BadInput> {
+    let all = system.scenarios();
+    let base = name.split_once('@').map_or(name, |(base, _)| base);
+    let Some(builtin) = all.iter().find(|b| b.name == base) else {
+        let bad = BadInput::unknown("scenario", base, all.iter().map(|b| b.name));
         // The nearest name says it better than a long list.
-        let bad = BadInput::unknown("scenario", name, known);
         return Err(match bad.mistake().help.as_deref() {
             Some(help) if help.starts_with("did you mean") => bad,
             _ => bad.help("`list` prints all scenarios; a file is named with its folder or its ending .yaml"),
         });
     };
-    let scenarios: Vec<_> = shared(scenario::read(system, &source(builtin))?).collect();
-    let Some(variant) = variant else { return Ok(scenarios) };
-    let chosen: Vec<_> = scenarios.iter().filter(|s| s.variant.as_deref() == Some(variant)).cloned().collect();
-    match chosen.is_empty() {
-        true => Err(BadInput::unknown("scenario", argument, scenarios.iter().map(|s| s.name.as_str()))),
-        false => Ok(chosen),
-    }
-}
-
-fn split(name: &str) -> (&str, Option<&str>) {
-    name.split_once('@').map_or((name, None), |(name, variant)| (name, Some(variant)))
+    let scenarios = scenario::read(system, &source(builtin))?;
+    let names: Vec<String> = scenarios.iter().map(|s| s.name.clone()).collect();
+    let found = shared(scenarios).find(|s| s.name == name);
+    found.ok_or_else(|| BadInput::unknown("scenario", name, names.iter().map(String::as_str)))
 }
 
 /// The scenarios of one file.
@@ -69,13 +65,7 @@ pub fn file(system: &dyn System, path: &str) -> Result<Vec<Arc<Scenario>>, BadIn
 pub fn by_id(system: &dyn System, id: &RunId) -> Result<Job, BadInput> {
     id.options.check(system.switches())?;
     let scenario = match &id.scenario {
-        ScenarioRef::Builtin(name) => {
-            let found = find(system, name)?;
-            found.iter().find(|s| s.name == *name).cloned().ok_or_else(|| {
-                BadInput::unknown("scenario", name, found.iter().map(|s| s.name.as_str()))
-                    .help("the scenario has several variants: the id must name one, as in name@variant")
-            })?
-        }
+        ScenarioRef::Builtin(name) => builtin(system, name)?,
         ScenarioRef::File { path, hash, variant } => {
             let found = file(system, path)?;
             let now = found.first().map(|s| s.source.hash()).unwrap_or_default();

@@ -4,7 +4,8 @@
 //! scenario: reply-is-lost
 //! reports: [owner/project#1]
 //! summary: One sentence.
-//! cluster: {mode: [shared, managed]}      # a list: one run each, named reply-is-lost@shared, reply-is-lost@managed
+//! cluster: {mode: shared}
+//! also: [{mode: managed}]                 # the same in other clusters; this one is named reply-is-lost@managed
 //! env: {server: {LOG: debug}}             # environment of hosts
 //! steps:
 //!   - run: 200ms
@@ -26,7 +27,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::mistake::{BadInput, Mistake, position};
 use crate::property::{NO_PANIC, SCRIPT};
 use crate::switch::{Switch, SwitchKind};
-use crate::system::{Action, Cluster, Scope, System};
+use crate::system::{Action, Cluster, ClusterOption, Scope, System};
 use yaml::{Fields, Node};
 
 pub mod conditions;
@@ -54,9 +55,9 @@ impl Source {
 /// A scenario in one of its clusters, ready to run.
 #[derive(Debug)]
 pub struct Scenario {
-    /// Name; with `@variant` if the file lists several clusters.
+    /// Name; with `@variant` if it is one of `also`.
     pub name: String,
-    /// The part behind the `@`.
+    /// The part behind the `@`: the values that differ, joined with `.`.
     pub variant: Option<String>,
     /// The text it was read from.
     pub source: Arc<Source>,
@@ -169,39 +170,43 @@ pub fn read(system: &dyn System, source: &Arc<Source>) -> Result<Vec<Scenario>, 
     read().map_err(|mistake| mistake.within(&source.path, &source.text))
 }
 
-/// Every cluster that `cluster:` stands for, with the variant's name if there are several.
+/// The cluster of `cluster:`, and those of `also:` with their variants' names.
 fn clusters(system: &dyn System, root: &Node) -> Result<Vec<(Option<String>, Cluster)>, Mistake> {
     let options = system.cluster_options();
-    let mut all = vec![(Vec::new(), Cluster::new(options))];
-    let Some(node) = root.fields("a scenario, that is, a map")?.optional("cluster") else {
-        return Ok(vec![(None, Cluster::new(options))]);
-    };
+    let mut fields = root.fields("a scenario, that is, a map")?;
+    let mut base = Cluster::new(options);
+    if let Some(node) = fields.optional("cluster") {
+        choose(options, node, &mut base)?;
+    }
+    let mut all = vec![(None, base.clone())];
+    if let Some(also) = fields.optional("also") {
+        for node in also.list("a list of maps of cluster options")? {
+            let mut cluster = base.clone();
+            let variant = choose(options, node, &mut cluster)?.join(".");
+            if cluster == base || all.iter().any(|(_, c)| *c == cluster) {
+                return Err(node.expected("a cluster that differs from `cluster` and from the others"));
+            }
+            if all.iter().any(|(v, _)| v.as_ref() == Some(&variant)) {
+                return Err(node.expected("values that no other of `also` has, since they name it"));
+            }
+            all.push((Some(variant), cluster));
+        }
+    }
+    Ok(all)
+}
+
+/// Sets the options of a map, and tells their values in its order.
+fn choose<'n>(options: &[ClusterOption], node: &'n Node, cluster: &mut Cluster) -> Result<Vec<&'n str>, Mistake> {
+    let mut values = Vec::new();
     for (key, value) in node.entries("a map of cluster options")? {
         let name = key.word("cluster option", options.iter().map(|o| o.name))?;
         let option = options.iter().find(|o| o.name == name).expect("word() returns one of the names");
-        let kind = format!("value of {name}");
-        let values = value
-            .one_or_more()
-            .iter()
-            .map(|v| v.word(&kind, option.values.iter().copied()))
-            .collect::<Result<Vec<_>, _>>()?;
-        if values.is_empty() {
-            return Err(value.expected("at least one value"));
-        }
-        let several = values.len() > 1;
-        all = all
-            .into_iter()
-            .flat_map(|(variant, cluster)| {
-                values.iter().map(move |value| {
-                    let (mut variant, mut cluster) = (variant.clone(), cluster.clone());
-                    cluster.set(name, value);
-                    variant.extend(several.then_some(*value));
-                    (variant, cluster)
-                })
-            })
-            .collect();
+        value.word(&format!("value of {name}"), option.values.iter().copied())?;
+        let value = value.text("a value")?;
+        cluster.set(name, value);
+        values.push(value);
     }
-    Ok(all.into_iter().map(|(v, c)| ((!v.is_empty()).then(|| v.join(".")), c)).collect())
+    Ok(values)
 }
 
 fn scenario(
@@ -226,7 +231,9 @@ fn scenario(
         None => Vec::new(),
     };
     let summary = fields.required("summary")?.text("one sentence")?.trim().to_owned();
-    fields.optional("cluster"); // read already
+    // Read already, by `clusters`.
+    fields.optional("cluster");
+    fields.optional("also");
     let mut scope = Scope::new(system, &cluster);
     let env = match fields.optional("env") {
         Some(node) => environment(node, &scope)?,

@@ -17,9 +17,9 @@ pub(crate) const PIN: &str = "pin";
 pub static GENERIC: &[Verb] = &[
     Verb {
         name: "run",
-        usage: "run: 200ms",
-        sentence: "Lets the world run for this much virtual time.",
-        parse: |node, _| Ok(Box::new(Run(node.duration()?))),
+        usage: "run: 200ms, or run: {until: 29.8s}",
+        sentence: "Lets the world run for this much virtual time, or until this much has passed since its start.",
+        parse: run,
     },
     Verb {
         name: "hold",
@@ -124,11 +124,31 @@ pub(crate) fn pins(node: &Node, pins: &mut Pins) -> Result<(), Mistake> {
 }
 
 #[derive(Debug)]
-struct Run(Duration);
+enum Run {
+    For(Duration),
+    Until(Duration),
+}
+
+fn run(node: &Node, _: &mut Scope<'_>) -> Parsed {
+    if !node.is_map() {
+        return Ok(Box::new(Run::For(node.duration()?)));
+    }
+    let mut fields = node.fields("{until: 29.8s}")?;
+    let until = fields.required("until")?.duration()?;
+    fields.finish()?;
+    Ok(Box::new(Run::Until(until)))
+}
 
 impl Action for Run {
     fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
-        Ok(scene.run_for(self.0)?)
+        let span = match self {
+            Run::For(span) => *span,
+            // What came before took longer than the script reckons with: its race is not set up.
+            Run::Until(at) => at
+                .checked_sub(scene.now())
+                .ok_or_else(|| StepError::Missed(format!("it is {:?} already, later than {at:?}", scene.now())))?,
+        };
+        Ok(scene.run_for(span)?)
     }
 }
 
