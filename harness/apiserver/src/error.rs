@@ -8,13 +8,13 @@ use crate::resource::Resource;
 
 /// A refusal: the HTTP code and the `Status` that explains it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ApiError {
+pub(crate) struct ApiError {
     /// HTTP status code.
-    pub code: u16,
+    pub(crate) code: u16,
     /// The `Status` object, or `None` for the bare `404 page not found` of paths that nothing serves.
-    pub status: Option<Box<Value>>,
+    pub(crate) status: Option<Box<Value>>,
     /// Seconds for a `Retry-After` header.
-    pub retry_after: Option<u32>,
+    pub(crate) retry_after: Option<u32>,
 }
 
 /// One entry of `details.causes`.
@@ -68,7 +68,8 @@ impl ApiError {
     }
 
     /// The message of the `Status`.
-    pub fn message(&self) -> &str {
+    #[cfg(test)]
+    pub(crate) fn message(&self) -> &str {
         self.status.as_ref().and_then(|s| s["message"].as_str()).unwrap_or("404 page not found")
     }
 

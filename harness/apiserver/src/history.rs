@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use serde_json::Value;
 
-use crate::object::Object;
+use crate::object::{Object, View};
 use crate::resource::Resource;
 
 /// One write: the state of one object before and after a revision.
@@ -20,7 +20,7 @@ pub(crate) struct Change {
     pub(crate) after: Option<Arc<Object>>,
     /// `before` under this revision, for whoever sees the object go.
     departed: OnceLock<Arc<Object>>,
-    /// Watch lines, encoded once for all streams: one slot per event type and version.
+    /// Watch lines, encoded once for all streams: one slot per event type and view.
     lines: OnceLock<Box<[OnceLock<Bytes>]>>,
 }
 
@@ -70,15 +70,15 @@ impl Change {
     }
 
     /// The line of an event of this type, shared between all streams.
-    pub(crate) fn line(&self, resource: &Resource, kind: EventType, version: usize) -> Bytes {
-        let slots = self.lines.get_or_init(|| (0..3 * resource.versions.len()).map(|_| OnceLock::new()).collect());
+    pub(crate) fn line(&self, resource: &Resource, kind: EventType, view: View) -> Bytes {
+        let slots = self.lines.get_or_init(|| (0..3 * View::count(resource)).map(|_| OnceLock::new()).collect());
         let row = match kind {
             EventType::Added => 0,
             EventType::Modified => 1,
             _ => 2,
         };
-        slots[row * resource.versions.len() + version]
-            .get_or_init(|| event_line(kind, self.subject(resource, kind).form(resource, version).json()))
+        slots[row * View::count(resource) + view.position()]
+            .get_or_init(|| event_line(kind, self.subject(resource, kind).form(resource, view).json()))
             .clone()
     }
 }
@@ -271,8 +271,8 @@ mod tests {
         history.commit(table, "d/a", Some(json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}})));
         let t = &history.tables[table];
         let change = t.since(0).next().expect("one change");
-        let one = change.line(&t.resource, EventType::Added, 0);
-        let two = change.line(&t.resource, EventType::Added, 0);
+        let one = change.line(&t.resource, EventType::Added, View::STORAGE);
+        let two = change.line(&t.resource, EventType::Added, View::STORAGE);
         assert_eq!(one.as_ptr(), two.as_ptr());
         assert_eq!(
             one,

@@ -42,6 +42,8 @@ mod response;
 mod selector;
 mod serve;
 mod server;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod store;
 mod strategic;
 mod watch;

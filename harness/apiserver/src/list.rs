@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::defaults::from_base64;
 use crate::error::{ApiError, Cause};
 use crate::history::History;
-use crate::object::Object;
+use crate::object::{Object, View};
 use crate::request::Query;
 use crate::resource::Resource;
 use crate::selector::Selector;
@@ -195,9 +195,9 @@ fn cut(
 
 impl Page {
     /// The list as JSON.
-    pub(crate) fn json(&self, resource: &Resource, version: usize) -> Vec<u8> {
+    pub(crate) fn json(&self, resource: &Resource, view: View) -> Vec<u8> {
         let mut metadata = format!("{{\"resourceVersion\":\"{}\"", self.revision);
-        match (&self.next, resource.custom) {
+        match (&self.next, resource.custom && !view.metadata_only) {
             (Some(token), _) => {
                 let _ = write!(metadata, ",\"continue\":\"{token}\"");
             }
@@ -209,20 +209,18 @@ impl Page {
         }
         metadata.push('}');
         let mut out = Vec::with_capacity(256 + self.items.len() * 1024);
-        out.extend_from_slice(
-            format!(
-                "{{\"kind\":\"{}List\",\"apiVersion\":\"{}\",\"metadata\":{metadata},\"items\":[",
-                resource.kind,
-                resource.api_version(version)
-            )
-            .as_bytes(),
-        );
+        let (kind, api_version) = match view.metadata_only {
+            true => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()),
+            false => (&*resource.kind, resource.api_version(view.version)),
+        };
+        let head = format!("{{\"kind\":\"{kind}List\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":[");
+        out.extend_from_slice(head.as_bytes());
         for (at, object) in self.items.iter().enumerate() {
             if at > 0 {
                 out.push(b',');
             }
-            let form = object.form(resource, version);
-            if resource.custom {
+            let form = object.form(resource, view);
+            if resource.custom || view.metadata_only {
                 out.extend_from_slice(form.json());
             } else {
                 out.push(b'{');

@@ -1,20 +1,44 @@
-//! One stored state of one object, encoded at most once per served version.
+//! One stored state of one object, encoded at most once for each way in which it can be shown.
 
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::convert;
 use crate::resource::Resource;
 
+/// How a client sees objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct View {
+    /// Position in [`Resource::versions`].
+    pub(crate) version: usize,
+    /// Only `metadata`, as a `PartialObjectMetadata`.
+    pub(crate) metadata_only: bool,
+}
+
+impl View {
+    /// As it is stored.
+    pub(crate) const STORAGE: View = View { version: 0, metadata_only: false };
+
+    /// How many views a type has.
+    pub(crate) fn count(resource: &Resource) -> usize {
+        2 * resource.versions.len()
+    }
+
+    /// Position among them; 0 is the stored form.
+    pub(crate) fn position(self) -> usize {
+        2 * self.version + usize::from(self.metadata_only)
+    }
+}
+
 /// A stored state. Immutable; shared by the live table, the history, lists and watch events.
 #[derive(Debug)]
-pub struct Object {
+pub(crate) struct Object {
     /// Revision of the write that made this state.
-    pub revision: u64,
+    pub(crate) revision: u64,
     storage: Form,
-    /// The other served versions, made when first asked for.
+    /// The other views, made when first asked for.
     others: Box<[OnceLock<Form>]>,
 }
 
@@ -93,7 +117,7 @@ impl Object {
     /// Stores `value` (in the storage version) as the state of `revision`.
     pub(crate) fn new(resource: &Resource, revision: u64, mut value: Value) -> Object {
         value["metadata"]["resourceVersion"] = revision.to_string().into();
-        let others = (1..resource.versions.len()).map(|_| OnceLock::new()).collect();
+        let others = (1..View::count(resource)).map(|_| OnceLock::new()).collect();
         Object { revision, storage: Form::new(value), others }
     }
 
@@ -103,22 +127,35 @@ impl Object {
     }
 
     /// The object in the storage version.
-    pub fn value(&self) -> &Arc<Value> {
+    pub(crate) fn value(&self) -> &Arc<Value> {
         &self.storage.value
     }
 
-    /// The object in the served version at that position of [`Resource::versions`].
-    pub(crate) fn form(&self, resource: &Resource, version: usize) -> &Form {
-        match version.checked_sub(1) {
+    /// The object as a view shows it.
+    pub(crate) fn form(&self, resource: &Resource, view: View) -> &Form {
+        match view.position().checked_sub(1) {
             None => &self.storage,
             Some(other) => self.others[other]
-                .get_or_init(|| Form::new(convert::from_storage(resource, version, Value::clone(&self.storage.value)))),
+                .get_or_init(|| Form::new(show(resource, view, &self.storage.value))),
         }
     }
 
     /// `metadata.name`.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.storage.value["metadata"]["name"].as_str().unwrap_or_default()
+    }
+}
+
+/// A value of the storage version as a view shows it.
+pub(crate) fn show(resource: &Resource, view: View, stored: &Value) -> Value {
+    let whole = match view.version {
+        0 => stored.clone(),
+        version => convert::from_storage(resource, version, stored.clone()),
+    };
+    if view.metadata_only {
+        json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": whole["metadata"]})
+    } else {
+        whole
     }
 }
 

@@ -11,7 +11,7 @@ use crate::error::{ApiError, Cause};
 use crate::history::History;
 use crate::hooks::Hooks;
 use crate::list::{self, At};
-use crate::object::Object;
+use crate::object::{Object, View, show};
 use crate::patch::PatchKind;
 use crate::request::{Place, Query, Verb};
 use crate::resource::Resource;
@@ -20,7 +20,7 @@ use crate::selector::Selector;
 use crate::store::{Store, position};
 use crate::watch::{self, Watch, reached};
 use crate::write::{self, Part, Subject, Updated};
-use crate::{body, clock, convert, pods};
+use crate::{body, clock, pods};
 
 /// What a request comes to.
 pub(crate) struct Answer {
@@ -129,7 +129,7 @@ impl<'a> Operation<'a> {
         let accepted = self.accept.is_empty()
             || self.accept.split(',').map(str::trim).any(|media| {
                 let base = media.split(';').next().unwrap_or_default().trim();
-                if media.contains("as=") {
+                if media.contains("as=") && !partial(media) {
                     lacking = Some(media);
                     return false;
                 }
@@ -191,17 +191,18 @@ impl<'a> Operation<'a> {
         !self.query.text("dryRun").is_empty()
     }
 
+    /// What the client asked to see.
+    fn view(&self) -> View {
+        View { version: self.version, metadata_only: wants_metadata(self.accept) }
+    }
+
     fn shown(&self, object: &Object) -> Bytes {
-        object.form(self.resource, self.version).json().clone()
+        object.form(self.resource, self.view()).json().clone()
     }
 
     /// How an object would look that is not stored.
     fn shown_unstored(&self, stored: Value) -> Bytes {
-        let value = match self.version {
-            0 => stored,
-            version => convert::from_storage(self.resource, version, stored),
-        };
-        value.to_string().into()
+        show(self.resource, self.view(), &stored).to_string().into()
     }
 
     async fn get(&self) -> Result<Answer, ApiError> {
@@ -234,7 +235,7 @@ impl<'a> Operation<'a> {
             self.wait_for(revision).await?;
         }
         let page = list::page(&self.store.lock(), self.table, self.namespace(), &selector, &options)?;
-        Ok(Answer::bytes(StatusCode::OK, page.json(self.resource, self.version).into(), None))
+        Ok(Answer::bytes(StatusCode::OK, page.json(self.resource, self.view()).into(), None))
     }
 
     fn watch(&self) -> Result<Answer, ApiError> {
@@ -247,7 +248,7 @@ impl<'a> Operation<'a> {
         let options = watch::Options::parse(self.query)?;
         let pipe = self.hooks.watch_stream(self.client, &self.resource.plural);
         let watch =
-            Watch::new(self.store.clone(), self.table, self.version, self.namespace(), selector, &options, pipe);
+            Watch::new(self.store.clone(), self.table, self.view(), self.namespace(), selector, &options, pipe);
         Ok(Answer { code: StatusCode::OK, body: Body::lines(watch.lines()), revision: None })
     }
 
@@ -306,7 +307,8 @@ impl<'a> Operation<'a> {
         let incoming = match (sent, patch) {
             (Some(sent), _) => sent,
             (None, Some(patch)) => {
-                let current = existing.form(self.resource, self.version).value();
+                let whole = View { version: self.version, metadata_only: false };
+                let current = existing.form(self.resource, whole).value();
                 let mut patched = patch.apply(current, self.body)?;
                 body::check_metadata(self.resource, self.version, &mut patched)?;
                 self.check_patched_kind(current, &patched)?;
@@ -406,7 +408,7 @@ impl<'a> Operation<'a> {
                 revision = apply(&mut history, self.table, &key, plan).map(|after| after.revision).or(revision);
             }
         }
-        Ok(Answer::bytes(StatusCode::OK, page.json(self.resource, self.version).into(), revision))
+        Ok(Answer::bytes(StatusCode::OK, page.json(self.resource, self.view()).into(), revision))
     }
 
     fn bind(&self) -> Result<Answer, ApiError> {
@@ -458,6 +460,17 @@ impl<'a> Operation<'a> {
         let object = history.commit(self.table, &key, Some(next));
         Ok(Answer::bytes(StatusCode::OK, self.shown(&object), Some(object.revision)))
     }
+}
+
+/// Whether a media type asks for `PartialObjectMetadata`, alone or in a list.
+fn partial(media: &str) -> bool {
+    media.contains("as=PartialObjectMetadata") && media.contains("g=meta.k8s.io")
+}
+
+/// Whether that is what the first acceptable media type asks for.
+fn wants_metadata(accept: &str) -> bool {
+    let known = |media: &&str| partial(media) || !media.contains("as=");
+    accept.split(',').map(str::trim).find(known).is_some_and(partial)
 }
 
 /// Carries a deletion out. `None`: nothing to do. Otherwise the state after it, or the last state of the object.

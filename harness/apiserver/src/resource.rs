@@ -14,34 +14,34 @@ pub enum SandboxVersions {
 
 /// One resource type: what discovery would say about it, and the rules that depend on the type.
 #[derive(Clone, Debug)]
-pub struct Resource {
+pub(crate) struct Resource {
     /// API group; empty for the core group.
-    pub group: Cow<'static, str>,
+    pub(crate) group: Cow<'static, str>,
     /// Served versions. The first one is the storage version.
-    pub versions: Vec<Cow<'static, str>>,
+    pub(crate) versions: Vec<Cow<'static, str>>,
     /// Plural name, as it appears in paths.
-    pub plural: Cow<'static, str>,
+    pub(crate) plural: Cow<'static, str>,
     /// Kind, as it appears in objects.
-    pub kind: Cow<'static, str>,
+    pub(crate) kind: Cow<'static, str>,
     /// Objects live in namespaces.
-    pub namespaced: bool,
+    pub(crate) namespaced: bool,
     /// Defined by a CRD. Custom resources differ in error texts, list shape and the demands on PUT.
-    pub custom: bool,
+    pub(crate) custom: bool,
     /// `metadata.generation` counts changes of the desired state.
-    pub counts_generation: bool,
+    pub(crate) counts_generation: bool,
     /// Has a `status` that only the `/status` subresource writes.
-    pub has_status: bool,
+    pub(crate) has_status: bool,
     /// Field selectors other than `metadata.name` and `metadata.namespace`.
-    pub fields: &'static [FieldLabel],
+    pub(crate) fields: &'static [FieldLabel],
 }
 
 /// A field label that selectors may name.
 #[derive(Clone, Copy, Debug)]
-pub struct FieldLabel {
+pub(crate) struct FieldLabel {
     /// The label, which is also the dotted path of the field.
-    pub label: &'static str,
+    pub(crate) label: &'static str,
     /// What an absent field counts as.
-    pub absent: &'static str,
+    pub(crate) absent: &'static str,
 }
 
 const fn field(label: &'static str) -> FieldLabel {
@@ -50,28 +50,28 @@ const fn field(label: &'static str) -> FieldLabel {
 
 impl Resource {
     /// `configmaps` or `sandboxes.agents.x-k8s.io`: how messages name the type.
-    pub fn qualified(&self) -> String {
+    pub(crate) fn qualified(&self) -> String {
         qualify(&self.plural, &self.group)
     }
 
     /// `ConfigMap` or `Sandbox.agents.x-k8s.io`: how validation messages name the kind.
-    pub fn qualified_kind(&self) -> String {
+    pub(crate) fn qualified_kind(&self) -> String {
         qualify(&self.kind, &self.group)
     }
 
     /// `v1` or `agents.x-k8s.io/v1beta1`.
-    pub fn api_version(&self, version: usize) -> String {
+    pub(crate) fn api_version(&self, version: usize) -> String {
         let version = &self.versions[version];
         if self.group.is_empty() { version.to_string() } else { format!("{}/{version}", self.group) }
     }
 
     /// The position of a served version.
-    pub fn version(&self, name: &str) -> Option<usize> {
+    pub(crate) fn version(&self, name: &str) -> Option<usize> {
         self.versions.iter().position(|v| v == name)
     }
 
     /// The storage key, in the order in which lists show objects: `namespace/name` or `name`.
-    pub fn key(&self, namespace: &str, name: &str) -> String {
+    pub(crate) fn key(&self, namespace: &str, name: &str) -> String {
         if self.namespaced { format!("{namespace}/{name}") } else { name.to_owned() }
     }
 }

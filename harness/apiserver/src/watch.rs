@@ -12,7 +12,7 @@ use crate::error::{ApiError, Cause};
 use crate::history::{Change, EventType, event_line};
 use crate::hooks::{WatchItem, WatchPipe};
 use crate::list::bad_revision;
-use crate::object::Object;
+use crate::object::{Object, View};
 use crate::request::Query;
 use crate::resource::Resource;
 use crate::selector::Selector;
@@ -117,7 +117,7 @@ pub(crate) struct Watch {
     store: Store,
     table: usize,
     resource: Arc<Resource>,
-    version: usize,
+    view: View,
     prefix: String,
     selector: Selector,
     pipe: Box<dyn WatchPipe>,
@@ -148,7 +148,7 @@ impl Watch {
     pub(crate) fn new(
         store: Store,
         table: usize,
-        version: usize,
+        view: View,
         namespace: &str,
         selector: Selector,
         options: &Options,
@@ -170,9 +170,7 @@ impl Watch {
         let next_bookmark = if options.bookmarks { first } else { deadline };
         Watch {
             store,
-            table,
-            version,
-            prefix: prefix(&resource, namespace),
+            table, view, prefix: prefix(&resource, namespace),
             resource,
             selector,
             pipe,
@@ -250,7 +248,7 @@ impl Watch {
         let table = &history.tables[self.table];
         for (_, object) in table.live.range(prefix.clone()..).take_while(|(key, _)| key.starts_with(prefix)) {
             if self.selector.is_empty() || self.selector.matches(object.value()) {
-                let form = object.form(&self.resource, self.version);
+                let form = object.form(&self.resource, self.view);
                 self.pipe.send(WatchItem {
                     kind: EventType::Added,
                     object: object.name().to_owned(),
@@ -280,8 +278,8 @@ impl Watch {
                 kind,
                 object: subject.name().to_owned(),
                 revision: change.revision,
-                value: subject.form(&self.resource, self.version).value().clone(),
-                line: change.line(&self.resource, kind, self.version),
+                value: subject.form(&self.resource, self.view).value().clone(),
+                line: change.line(&self.resource, kind, self.view),
             });
         }
         self.phase = Phase::Following(latest);
@@ -318,11 +316,11 @@ impl Watch {
         if marker {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
-        let value = json!({
-            "kind": &*self.resource.kind,
-            "apiVersion": self.resource.api_version(self.version),
-            "metadata": metadata,
-        });
+        let (kind, api_version) = match self.view.metadata_only {
+            true => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()),
+            false => (&*self.resource.kind, self.resource.api_version(self.view.version)),
+        };
+        let value = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata});
         self.send(EventType::Bookmark, revision, value);
     }
 

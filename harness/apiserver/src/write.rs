@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::error::{ApiError, Cause};
-use crate::object::Object;
+use crate::object::{Object, View};
 use crate::resource::Resource;
 use crate::{clock, convert, defaults, pods};
 
@@ -121,7 +121,7 @@ pub(crate) fn updated(
     put: bool,
 ) -> Result<Updated, ApiError> {
     let Subject { resource, version, namespace, name } = subject;
-    let current = stored.form(resource, version).value();
+    let current = stored.form(resource, View { version, metadata_only: false }).value();
     check_identity(subject, current, &mut incoming, put)?;
     check_revision(resource, name, current, &incoming, put)?;
     let dying = current["metadata"].get("deletionTimestamp").is_some();
