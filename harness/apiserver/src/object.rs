@@ -19,6 +19,7 @@ pub(crate) struct View {
 
 impl View {
     /// As it is stored.
+    #[cfg(test)]
     pub(crate) const STORAGE: View = View { version: 0, metadata_only: false };
 
     /// How many views a type has.
