@@ -213,7 +213,8 @@ impl Page {
             true => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()),
             false => (&*resource.kind, resource.api_version(view.version)),
         };
-        let head = format!("{{\"kind\":\"{kind}List\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":[");
+        let head =
+            format!("{{\"kind\":\"{kind}List\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":[");
         out.extend_from_slice(head.as_bytes());
         for (at, object) in self.items.iter().enumerate() {
             if at > 0 {

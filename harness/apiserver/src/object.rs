@@ -136,8 +136,7 @@ impl Object {
     pub(crate) fn form(&self, resource: &Resource, view: View) -> &Form {
         match view.position().checked_sub(1) {
             None => &self.storage,
-            Some(other) => self.others[other]
-                .get_or_init(|| Form::new(show(resource, view, &self.storage.value))),
+            Some(other) => self.others[other].get_or_init(|| Form::new(show(resource, view, &self.storage.value))),
         }
     }
 

@@ -32,12 +32,8 @@ pub static CALL_DELAY: Fault = Fault {
 pub static FAULTS: &[&Fault] = &[&CALL_DELAY];
 
 /// The extra delay that each call is asked for.
-pub static CALL: DelaySpec = DelaySpec {
-    fault: &CALL_DELAY,
-    odds: 0.05,
-    min: Duration::from_millis(1),
-    max: Duration::from_secs(5),
-};
+pub static CALL: DelaySpec =
+    DelaySpec { fault: &CALL_DELAY, odds: 0.05, min: Duration::from_millis(1), max: Duration::from_secs(5) };
 
 /// [`Hooks`] that put a server into a world.
 pub struct SimHooks {

@@ -170,7 +170,9 @@ impl Watch {
         let next_bookmark = if options.bookmarks { first } else { deadline };
         Watch {
             store,
-            table, view, prefix: prefix(&resource, namespace),
+            table,
+            view,
+            prefix: prefix(&resource, namespace),
             resource,
             selector,
             pipe,
