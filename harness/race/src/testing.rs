@@ -15,7 +15,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use photofinish_sim::choices::{Pins, Source as ChoiceSource};
 
 use crate::options::Options;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, RunReport};
 use crate::pool::{Again, Job, Pool, Run, Worker};
 use crate::report::{self, Style};
 use crate::scenario::{Kind, Scenario};
@@ -145,7 +145,7 @@ impl Workers {
 fn check(system: &dyn System, workers: &Workers, scenario: &Arc<Scenario>, side: &Side) -> Result<(), Failed> {
     let job = Job::new(system, scenario.clone(), &side.options, side.source, Pins::default());
     let run = workers.run(&job)?;
-    let Some(why) = differs(&side.expected, &run) else { return Ok(()) };
+    let Some(why) = differs(&side.expected, &run.report) else { return Ok(()) };
     let id = run.job.id();
     let replay = cli::replay_command(&id.to_string());
     let mut text = format!("{why}\n");
@@ -160,8 +160,7 @@ fn check(system: &dyn System, workers: &Workers, scenario: &Arc<Scenario>, side:
 }
 
 /// Why a run is not what was expected.
-fn differs(expected: &Expected, run: &Run) -> Option<String> {
-    let report = &run.report;
+fn differs(expected: &Expected, report: &RunReport) -> Option<String> {
     let seen = match report.outcome {
         Outcome::Violated => format!("violated {}", report.violated().join(", ")),
         other => other.to_string(),
@@ -192,7 +191,8 @@ fn differs(expected: &Expected, run: &Run) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::property::Property;
+    use crate::outcome::Broken;
+    use crate::property::{Property, Violation};
     use crate::scenario::{self, Source};
     use crate::switch::{Switch, SwitchKind};
     use crate::system::{BoxError, Cluster, Live, Setup, Stage};
@@ -282,5 +282,48 @@ mod tests {
         ] {
             assert_eq!(trials_of(rest), expected, "{rest}");
         }
+    }
+    #[test]
+    fn a_run_must_show_exactly_what_is_expected() {
+        let report = |outcome, violated: &[&str]| RunReport {
+            outcome,
+            violations: violated
+                .iter()
+                .map(|p| Broken {
+                    property: (*p).into(),
+                    violation: Violation { entry: 0, why: "".into(), led: vec![] },
+                })
+                .collect(),
+            vacuous: vec![],
+            trace_hash: String::new(),
+            virtual_ns: 0,
+            end: None,
+            wrong_pins: vec![],
+            unused_pins: vec![],
+        };
+        let violates = |names: &[&str]| Expected::Violates(names.iter().map(|n| (*n).to_owned()).collect());
+        for (expected, outcome, violated, differs_as) in [
+            (Expected::Holds, Outcome::Holds, &[][..], None),
+            (Expected::Holds, Outcome::Vacuous, &[], Some("vacuous")),
+            (Expected::Holds, Outcome::Violated, &["q", "p"], Some("violated p, q")),
+            (violates(&["p", "q"]), Outcome::Violated, &["q", "p"], None),
+            (violates(&["p"]), Outcome::Violated, &["q", "p"], Some("exactly p; the outcome is: violated p, q")),
+            (violates(&["p", "q"]), Outcome::Violated, &["p"], Some("violated p")),
+            (violates(&["p"]), Outcome::Holds, &[], Some("holds")),
+            (violates(&["p"]), Outcome::Crashed, &["p"], Some("crashed")),
+            (Expected::Fails, Outcome::Violated, &["q"], None),
+            (Expected::Fails, Outcome::Holds, &[], Some("expected that it fails; the outcome is: holds")),
+            (Expected::Fails, Outcome::Nondeterministic, &["q"], Some("nondeterministic")),
+        ] {
+            let said = differs(&expected, &report(outcome, violated));
+            match differs_as {
+                None => assert_eq!(said, None, "{expected:?} {outcome}"),
+                Some(part) => {
+                    assert!(said.as_ref().is_some_and(|s| s.contains(part)), "{expected:?} {outcome}: {said:?}")
+                }
+            }
+        }
+        let wrong_pin = RunReport { wrong_pins: vec!["pin".into()], ..report(Outcome::Holds, &[]) };
+        assert_eq!(differs(&Expected::Holds, &wrong_pin).as_deref(), Some("pin"));
     }
 }
