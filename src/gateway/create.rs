@@ -12,8 +12,8 @@ use crate::pb::openshell::{CreateSandboxRequest, ObjectMeta, Sandbox, SandboxPha
 use super::admission;
 use super::core::{Gateway, store_status};
 use super::record::{AUTH_EPOCH, COMPUTE_DRIVER, GENERATION_ID, RUNTIME_IDENTITY, Row, TOKEN_ID, new_attempt};
-use super::rows::By;
-use super::service::{accepted, refused};
+use super::rows::{By, accepted};
+use super::service::refused;
 use super::store::StoreError;
 
 /// Workspace of requests that name none.

@@ -12,8 +12,8 @@ use super::admission::{self, Delete};
 use super::core::{Gateway, store_status};
 use super::locks::Held;
 use super::record::Row;
-use super::rows::By;
-use super::service::{accepted, finished, refused};
+use super::rows::accepted;
+use super::service::{finished, refused};
 use super::store::StoreError;
 
 /// Attempts at a row that others write too.
@@ -56,12 +56,11 @@ impl Gateway {
                 return Ok(Outcome::Accepted);
             }
             let mark = |row: &mut Sandbox| deleting(row, self.rows.now_ms());
-            match self.rows.update(By::Rpc, "delete", id, previous.version(), mark) {
+            match self.rows.admit("delete", id, previous.version(), mark) {
                 Err(StoreError::Conflict { .. }) if attempt < ATTEMPTS => {}
                 marked => break (previous, marked.map_err(failed)?),
             }
         };
-        accepted("delete", &marked);
         drop(lock);
 
         let request = DeleteSandboxRequest { sandbox_id: id.into(), sandbox_name: marked.name().into() };

@@ -56,6 +56,11 @@ pub(crate) fn settle(row: &mut Sandbox) {
     }
 }
 
+/// Logs that a lifecycle request was admitted: its intent is durable, or there was nothing to do.
+pub(crate) fn accepted(op: &str, row: &Sandbox) {
+    info!(op = %op, sandbox_name = %row.name(), sandbox_id = %row.id(), code = 0, detail = "", "request accepted");
+}
+
 /// The rows of the sandboxes.
 #[derive(Debug)]
 pub(crate) struct Rows {
@@ -92,10 +97,35 @@ impl Rows {
         expected: u64,
         change: impl FnOnce(&mut Sandbox),
     ) -> Result<Sandbox, StoreError> {
+        self.commit(by, op, id, expected, change, |_| {})
+    }
+
+    /// The write that admits a lifecycle request: the log says that the request is accepted before it tells what phase
+    /// that brought.
+    pub(crate) fn admit(
+        &self,
+        op: &str,
+        id: &str,
+        expected: u64,
+        change: impl FnOnce(&mut Sandbox),
+    ) -> Result<Sandbox, StoreError> {
+        self.commit(By::Rpc, op, id, expected, change, |row| accepted(op, row))
+    }
+
+    fn commit(
+        &self,
+        by: By,
+        op: &str,
+        id: &str,
+        expected: u64,
+        change: impl FnOnce(&mut Sandbox),
+        committed: impl FnOnce(&Sandbox),
+    ) -> Result<Sandbox, StoreError> {
         let written = self.store.compare_and_swap(op, id, expected, self.now_ms(), |row| {
             change(row);
             settle(row);
         })?;
+        committed(&written.new);
         let (old, new) = (written.old.phase(), written.new.phase());
         if old != new {
             info!(

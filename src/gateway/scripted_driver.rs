@@ -139,7 +139,7 @@ impl ScriptedDriver {
         call: Call,
         id: &str,
         name: &str,
-        otherwise: impl FnOnce(&mut State) -> Result<T, Status>,
+        otherwise: impl FnOnce(&mut State, Option<String>) -> Result<T, Status>,
     ) -> Result<Response<T>, Status> {
         let answer = self.change(|state| {
             if !id.is_empty() && !name.is_empty() {
@@ -154,7 +154,7 @@ impl ScriptedDriver {
         }
         let result = match answer {
             Some(Answer { code, message, .. }) if code != Code::Ok => Err(Status::new(code, message)),
-            _ => otherwise(&mut self.lock()),
+            answer => otherwise(&mut self.lock(), answer.and_then(|a| a.identity)),
         };
         let code = result.as_ref().map_or_else(Status::code, |_| Code::Ok);
         self.change(|state| state.calls.push(Answered { call, name: name.into(), code }));
@@ -187,7 +187,7 @@ impl ScriptedDriver {
             match payload {
                 Ok(None) => {}
                 Ok(Some(payload)) => return Some(Ok(WatchSandboxesEvent { payload: Some(payload) })),
-                Err(code) if code == Code::Ok => return None,
+                Err(Code::Ok) => return None,
                 Err(code) => return Some(Err(Status::new(code, "the script ends the watch here"))),
             }
         }
@@ -258,7 +258,7 @@ impl ComputeDriver for ScriptedDriver {
 
     async fn get_sandbox(&self, r: Request<GetSandboxRequest>) -> Result<Response<GetSandboxResponse>, Status> {
         let r = r.into_inner();
-        self.answer(Call::Get, &r.sandbox_id, &r.sandbox_name, |state| match state.truth.get(&r.sandbox_id) {
+        self.answer(Call::Get, &r.sandbox_id, &r.sandbox_name, |state, _| match state.truth.get(&r.sandbox_id) {
             Some(sandbox) => Ok(GetSandboxResponse { sandbox: Some(sandbox.clone()) }),
             None => Err(Status::not_found(format!("sandbox {} not found", r.sandbox_name))),
         })
@@ -269,7 +269,7 @@ impl ComputeDriver for ScriptedDriver {
         &self,
         _: Request<ListSandboxesRequest>,
     ) -> Result<Response<ListSandboxesResponse>, Status> {
-        self.answer(Call::List, "", "", |state| {
+        self.answer(Call::List, "", "", |state, _| {
             Ok(ListSandboxesResponse { sandboxes: state.truth.values().cloned().collect() })
         })
         .await
@@ -280,20 +280,25 @@ impl ComputeDriver for ScriptedDriver {
         r: Request<CreateSandboxRequest>,
     ) -> Result<Response<CreateSandboxResponse>, Status> {
         let sandbox = r.into_inner().sandbox.unwrap_or_default();
-        let runtime_identity = format!("scripted://{}", sandbox.name);
-        self.answer(Call::Create, &sandbox.id, &sandbox.name, |_| Ok(CreateSandboxResponse { runtime_identity })).await
+        let made = format!("scripted://{}", sandbox.name);
+        self.answer(Call::Create, &sandbox.id, &sandbox.name, |_, identity| {
+            Ok(CreateSandboxResponse { runtime_identity: identity.unwrap_or(made) })
+        })
+        .await
     }
 
     async fn stop_sandbox(&self, r: Request<StopSandboxRequest>) -> Result<Response<StopSandboxResponse>, Status> {
         let r = r.into_inner();
-        self.answer(Call::Stop, &r.sandbox_id, &r.sandbox_name, |_| Ok(StopSandboxResponse {})).await
+        self.answer(Call::Stop, &r.sandbox_id, &r.sandbox_name, |_, _| Ok(StopSandboxResponse {})).await
     }
 
     async fn start_sandbox(&self, r: Request<StartSandboxRequest>) -> Result<Response<StartSandboxResponse>, Status> {
         let r = r.into_inner();
-        let runtime_identity = format!("scripted://{}", r.sandbox_name);
-        self.answer(Call::Start, &r.sandbox_id, &r.sandbox_name, |_| Ok(StartSandboxResponse { runtime_identity }))
-            .await
+        let made = format!("scripted://{}", r.sandbox_name);
+        self.answer(Call::Start, &r.sandbox_id, &r.sandbox_name, |_, identity| {
+            Ok(StartSandboxResponse { runtime_identity: identity.unwrap_or(made) })
+        })
+        .await
     }
 
     async fn delete_sandbox(
@@ -301,7 +306,7 @@ impl ComputeDriver for ScriptedDriver {
         r: Request<DeleteSandboxRequest>,
     ) -> Result<Response<DeleteSandboxResponse>, Status> {
         let r = r.into_inner();
-        self.answer(Call::Delete, &r.sandbox_id, &r.sandbox_name, |state| {
+        self.answer(Call::Delete, &r.sandbox_id, &r.sandbox_name, |state, _| {
             Ok(DeleteSandboxResponse { deleted: state.truth.shift_remove(&r.sandbox_id).is_some() })
         })
         .await

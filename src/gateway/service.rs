@@ -29,11 +29,6 @@ const RELAY_LIMIT: Duration = Duration::from_secs(30);
 /// Frames to a supervisor that may wait to be sent.
 const SESSION_BACKLOG: usize = 64;
 
-/// A lifecycle request was admitted: its intent is durable, or there was nothing to do.
-pub(crate) fn accepted(op: &str, row: &Sandbox) {
-    info!(op = %op, sandbox_name = %row.name(), sandbox_id = %row.id(), code = 0, detail = "", "request accepted");
-}
-
 /// A lifecycle request was refused at admission; hands the refusal on.
 pub(crate) fn refused(op: &str, name: &str, id: &str, status: Status) -> Status {
     let code = status.code() as i32;

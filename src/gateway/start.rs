@@ -17,8 +17,8 @@ use super::deadline;
 use super::locks::Held;
 use super::record::{ErrorKind, GENERATION_ID, RUNTIME_IDENTITY, Row, TOKEN_ID, new_attempt};
 use super::recover::{Failed, restored};
-use super::rows::By;
-use super::service::{accepted, finished, refused};
+use super::rows::{By, accepted};
+use super::service::{finished, refused};
 
 /// How often a running start looks at its deadline.
 const DEADLINE_POLL: Duration = Duration::from_secs(1);
@@ -72,16 +72,18 @@ impl Gateway {
             }
             Start::Begin => {
                 let begin = |row: &mut Sandbox| starting(row, self.rows.now_ms());
-                self.rows.update(By::Rpc, "start", &id, previous.version(), begin).map_err(failed)?
+                self.rows.admit("start", &id, previous.version(), begin).map_err(failed)?
             }
-            Start::Redrive if previous.start_in_flight() => previous.clone(),
+            Start::Redrive if previous.start_in_flight() => {
+                accepted("start", &previous);
+                previous.clone()
+            }
             Start::Redrive => {
                 // The attempt before was settled by a refusal: this accepted start is a new one.
                 let again = |row: &mut Sandbox| row.start_attempt = uuid::Uuid::new_v4().to_string();
-                self.rows.update(By::Rpc, "start", &id, previous.version(), again).map_err(failed)?
+                self.rows.admit("start", &id, previous.version(), again).map_err(failed)?
             }
         };
-        accepted("start", &transition);
         drop(lock);
         let gateway = self.clone();
         let work = async move { gateway.drive_start(transition, previous, gate).await };

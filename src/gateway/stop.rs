@@ -13,8 +13,8 @@ use super::core::{Gateway, driver_status, store_status};
 use super::locks::Held;
 use super::record::Row;
 use super::recover::Failed;
-use super::rows::By;
-use super::service::{accepted, finished, refused};
+use super::rows::{By, accepted};
+use super::service::{finished, refused};
 
 /// A row that was told to stop.
 fn stopping(row: &mut Sandbox, now_ms: i64) {
@@ -44,21 +44,23 @@ impl Gateway {
                 let row = if previous.start_in_flight() {
                     // The accepted stop ends whatever start was still open.
                     let settle = |row: &mut Sandbox| row.start_attempt.clear();
-                    self.rows.update(By::Rpc, "stop", &id, previous.version(), settle).map_err(failed)?
+                    self.rows.admit("stop", &id, previous.version(), settle).map_err(failed)?
                 } else {
+                    accepted("stop", &previous);
                     previous
                 };
-                accepted("stop", &row);
                 self.sessions.disconnect(&id);
                 return Ok(row);
             }
             Stop::Begin => {
                 let begin = |row: &mut Sandbox| stopping(row, self.rows.now_ms());
-                self.rows.update(By::Rpc, "stop", &id, previous.version(), begin).map_err(failed)?
+                self.rows.admit("stop", &id, previous.version(), begin).map_err(failed)?
             }
-            Stop::Redrive => previous.clone(),
+            Stop::Redrive => {
+                accepted("stop", &previous);
+                previous.clone()
+            }
         };
-        accepted("stop", &transition);
         drop(lock);
         let gateway = self.clone();
         let work = async move { gateway.drive_stop(transition, previous, gate).await };

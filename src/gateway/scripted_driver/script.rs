@@ -9,13 +9,14 @@
 //! | `"deleted": "demo"` | sends that the sandbox is gone; Get and List know it no more | `after_ms`, `wait`, `on`, `late` |
 //! | `"platform": {"name": "demo", "event": "…"}` | sends a platform event | `after_ms`, `wait`, `on` |
 //! | `"end": "OK"` | ends the watch with this code; the next watch goes on behind it | `after_ms`, `wait`, `on` |
-//! | `"answer": "stop"` | how the next unanswered call of this kind is answered | `after_ms`, `wait`, `code`, `message` |
+//! | `"answer": "stop"` | how the next unanswered call of this kind is answered | `after_ms`, `wait`, `code`, `message`, `identity` |
 //!
 //! Entries of the watch are played in their order, each after the one before:
 //! first `on` (`"stop#2"`: the second StopSandbox was answered; `"stop"` is the first), then `wait` (until that name is
 //! released from outside), then `after_ms` (a pause). `late` sends an outdated snapshot: what Get and List show stays.
 //! Answers are given to calls of `create`, `start`, `stop`, `delete`, `get`, `list` in their order, whatever the watch
-//! does meanwhile; a call without one succeeds at once (Get of an unknown sandbox: NOT_FOUND).
+//! does meanwhile; a call without one succeeds at once (Get of an unknown sandbox: NOT_FOUND). `identity` is the runtime
+//! identity that a create or start returns.
 //!
 //! A sandbox is `{"name": "demo"}` with any of `id`, `workspace`, `namespace`, `instance_id`, `deleting` (boolean) and
 //! `conditions`, a list of `"Ready=False/DependenciesNotReady: why"` (reason and message may be missing) or of objects
@@ -75,6 +76,7 @@ pub(super) struct Answer {
     pub(super) after: Duration,
     pub(super) code: Code,
     pub(super) message: String,
+    pub(super) identity: Option<String>,
 }
 
 /// A kind of call that a script can answer or wait for.
@@ -150,11 +152,12 @@ impl Script {
         };
         let (wait, after) = (entry.text("wait")?, Duration::from_millis(entry.number("after_ms")?.unwrap_or(0)));
         if action == "answer" {
-            entry.only(&["answer", "wait", "after_ms", "code", "message"])?;
+            entry.only(&["answer", "wait", "after_ms", "code", "message", "identity"])?;
             let call = call(&entry.text("answer")?.unwrap_or_default())?;
             let code = entry.text("code")?.map_or(Ok(Code::Ok), |name| code(&name))?;
             let message = entry.text("message")?.unwrap_or_default();
-            self.answers.push(Answer { call, wait, after, code, message });
+            let identity = entry.text("identity")?;
+            self.answers.push(Answer { call, wait, after, code, message, identity });
             return Ok(());
         }
         let may_be_late = ["sandbox", "deleted"].contains(&action);
