@@ -1,54 +1,52 @@
-//! Who did it: a backtrace of the code under test, without the frames that every backtrace has.
+//! Who did it: the stack of the code under test, without the frames that every such stack has.
 use crate::state;
-use std::fmt::Write;
 
-/// The calling stack, innermost first, one function a line with its place; this crate's own frames and those of the
-/// runtime below the task are left out.
+/// The calling stack, innermost first, one function a line with its place. Left out: our symbol and what is above it, the
+/// standard library, and the runtime below the task.
 pub(crate) fn creator() -> String {
     let full = state::outside(|| std::backtrace::Backtrace::force_capture().to_string());
     frames(&full)
 }
 
+/// Symbols of this crate from which a stack is taken.
+const SYMBOLS: [&str; 3] = ["pthread_create", "pthread_join", "syscall"];
+
 /// A frame is a line `12: function`, and `at place` may follow.
 fn frames(full: &str) -> String {
-    let mut out = String::new();
-    let mut keep = false;
-    for line in full.lines() {
-        let line = line.trim_start();
-        if let Some((number, function)) = line.split_once(": ")
-            && number.bytes().all(|b| b.is_ascii_digit())
-        {
-            if function.starts_with("tokio::runtime::runtime::Runtime::block_on") {
-                break;
+    let mut frames: Vec<(&str, &str)> = Vec::new();
+    for line in full.lines().map(str::trim_start) {
+        match (line.split_once(": "), line.strip_prefix("at "), frames.last_mut()) {
+            (_, Some(place), Some(frame)) => frame.1 = place,
+            (Some((number, function)), None, _) if number.bytes().all(|b| b.is_ascii_digit()) => {
+                frames.push((function, ""))
             }
-            keep = !NOISE.iter().any(|n| function.trim_start_matches('<').starts_with(n));
-            if keep {
-                let _ = write!(out, "{}{function}", if out.is_empty() { "" } else { "\n" });
-            }
-        } else if keep && let Some(place) = line.strip_prefix("at ") {
-            let _ = write!(out, " ({})", short(place));
+            _ => {}
         }
     }
-    out
+    let ours = frames.iter().position(|(function, _)| SYMBOLS.contains(function)).map_or(0, |i| i + 1);
+    let below = frames.iter().position(|(_, place)| place.contains("/src/runtime/task/")).unwrap_or(frames.len());
+    let theirs = frames.get(ours..below).unwrap_or_default().iter().filter(|(function, place)| {
+        let std = ["std::", "core::", "alloc::"].iter().any(|s| function.trim_start_matches('<').starts_with(s));
+        !std && !place.contains("/rustc/")
+    });
+    let line = |(function, place): &(&str, &str)| match *place {
+        "" => short_name(function).to_owned(),
+        place => format!("{} ({})", short_name(function), short_place(place)),
+    };
+    theirs.map(line).collect::<Vec<_>>().join("\n")
 }
 
-const NOISE: [&str; 8] = [
-    "photofinish_sim::",
-    "std::backtrace",
-    "core::",
-    "std::sys",
-    "std::thread::",
-    "pthread_create",
-    "syscall",
-    "std::panicking",
-];
+/// A function without its type arguments, which may fill a screen.
+fn short_name(function: &str) -> &str {
+    match function.find('<') {
+        Some(at) if at > 0 => &function[..at],
+        _ => function,
+    }
+}
 
-/// Places under a registry or the standard library, without the part that names a machine.
-fn short(place: &str) -> &str {
-    ["/registry/src/", "/rustc/"]
-        .iter()
-        .find_map(|p| place.split_once(p).and_then(|(_, rest)| rest.split_once('/')))
-        .map_or(place, |(_, rest)| rest)
+/// A place under a registry, without the part that names a machine.
+fn short_place(place: &str) -> &str {
+    place.split_once("/registry/src/").and_then(|(_, rest)| rest.split_once('/')).map_or(place, |(_, rest)| rest)
 }
 
 #[cfg(test)]
@@ -56,14 +54,22 @@ mod tests {
     use super::frames;
 
     #[test]
-    fn frames_of_the_engine_and_of_the_runtime_are_left_out() {
-        let full = "   0: std::backtrace_rs::trace\n             at /rustc/abc/library/x.rs:1:2\n   1: photofinish_sim::symbols::thread::pthread_create\n   \
-                    2: std::thread::spawn\n   3: app::store::open\n             at ./src/store.rs:10:5\n   \
-                    4: rusqlite::Connection::open\n             at /home/u/.cargo/registry/src/index-1/rusqlite-1/src/lib.rs:3:1\n   \
-                    5: tokio::runtime::runtime::Runtime::block_on\n   6: main\n";
-        assert_eq!(
-            frames(full),
-            "app::store::open (./src/store.rs:10:5)\nrusqlite::Connection::open (rusqlite-1/src/lib.rs:3:1)"
-        );
+    fn frames_of_the_engine_of_std_and_of_the_runtime_are_left_out() {
+        let full = "   0: {closure#0}
+             at ./src/backtrace.rs:8:34
+   1: pthread_create
+             at ./src/symbols/thread.rs:36:25
+   2: <std::sys::thread::unix::Thread>::new
+   3: spawn_unchecked<app::{closure_env#0}, ()>
+             at /rustc/abc/library/std/src/thread/lifecycle.rs:137:26
+   4: open<alloc::string::String>
+             at ./src/store.rs:10:5
+   5: rusqlite::Connection::open
+             at /home/u/.cargo/registry/src/index-1/rusqlite-1/src/lib.rs:3:1
+   6: poll<app::Main>
+             at /home/u/.cargo/registry/src/index-1/tokio-1.54.1/src/runtime/task/core.rs:380:24
+   7: main
+";
+        assert_eq!(frames(full), "open (./src/store.rs:10:5)\nrusqlite::Connection::open (rusqlite-1/src/lib.rs:3:1)");
     }
 }

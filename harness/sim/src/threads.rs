@@ -16,8 +16,8 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 pub(crate) struct Threads {
     started: AtomicU32,
     table: Mutex<Vec<Thread>>,
-    /// Threads that wait in [`settle`], in the order in which they began to. Each waits for those above it.
-    settling: Mutex<Vec<i32>>,
+    /// Foreign threads that start or wake others and wait for them, outermost first. Each waits for those behind it.
+    turns: Mutex<Vec<i32>>,
     /// Timed waits by virtual deadline and thread ordinal: address of the futex word, and its private flag.
     sleepers: Mutex<BTreeMap<(u64, u32), (usize, libc::c_int)>>,
 }
@@ -64,23 +64,22 @@ impl Threads {
         lock(&self.table).len()
     }
 
-    /// Waits until every other foreign thread sleeps, except those that wait here themselves for us.
-    pub(crate) fn settle(&self) {
+    /// Begins a call that may set other threads going. The call first, then [`Turn::settle`]: were the turn taken after
+    /// the call, a thread that it set going could have taken its own before.
+    pub(crate) fn turn(&self) -> Turn<'_> {
         let me = kernel::gettid();
-        let below = {
-            let mut settling = lock(&self.settling);
-            settling.push(me);
-            settling.len() - 1
-        };
-        while self.busy(me, below) {
-            kernel::yield_now();
+        let mut turns = lock(&self.turns);
+        // The world's thread waits for all; it is not in the table.
+        let foreign = state::here().is_some_and(|(_, role)| role == state::Role::Foreign);
+        let outer = if foreign { turns.clone() } else { Vec::new() };
+        if foreign {
+            turns.push(me);
         }
-        lock(&self.settling).retain(|tid| *tid != me);
+        Turn { threads: self, me, outer }
     }
-    fn busy(&self, me: i32, below: usize) -> bool {
-        let waiting: Vec<i32> = lock(&self.settling)[..below].to_vec();
-        // A thread that is gone leaves the file without content.
-        lock(&self.table).iter().any(|t| t.tid != me && !waiting.contains(&t.tid) && runs(&t.stat))
+    /// World: waits until every foreign thread sleeps.
+    pub(crate) fn settle(&self) {
+        self.turn().settle()
     }
 
     /// Registers a wait that ends at `deadline_ns`; the sleeper itself waits on `address`, without a time-out.
@@ -121,7 +120,29 @@ impl Threads {
     }
 }
 
-/// Does the thread behind this `stat` file run (or wait for a disk)?
+/// Somebody's turn to set other threads going.
+pub(crate) struct Turn<'a> {
+    threads: &'a Threads,
+    me: i32,
+    /// Those that wait for us: they run, but only to look whether we still do.
+    outer: Vec<i32>,
+}
+impl Turn<'_> {
+    /// Waits until all others sleep, except those that wait for us.
+    pub(crate) fn settle(self) {
+        let busy = |t: &Thread| t.tid != self.me && !self.outer.contains(&t.tid) && runs(&t.stat);
+        while lock(&self.threads.table).iter().any(busy) {
+            kernel::yield_now();
+        }
+    }
+}
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        lock(&self.threads.turns).retain(|tid| *tid != self.me);
+    }
+}
+
+/// Does the thread behind this `stat` file run (or wait for a disk)? Of a thread that is gone nothing can be read.
 fn runs(stat: &File) -> bool {
     let mut buf = [0u8; 64]; // tid, name of at most 15 bytes in brackets, state
     // SAFETY: the buffer is valid for its length; the descriptor is open as long as `stat`.

@@ -30,9 +30,10 @@ unsafe fn futex(a: c_long, op: c_long, value: c_long, d: c_long, e: c_long, f: c
     let Some((world, role)) = state::live() else { return kernel() };
     match op as c_int & libc::FUTEX_CMD_MASK {
         libc::FUTEX_WAKE if world.threads.any() => {
+            let turn = world.threads.turn();
             let woken = kernel();
             if woken > 0 {
-                world.threads.settle()
+                turn.settle()
             }
             woken
         }
@@ -66,34 +67,32 @@ fn wait_in_world(world: &'static Shared, word: &AtomicU32, value: u32, deadline:
             return fail(libc::EAGAIN);
         }
         match (world.threads.next_deadline(), deadline) {
-            (Some(other), mine) if mine.is_none_or(|m| other < m) => {
-                world.advance_to(other);
-                world.threads.wake_due(world.now_ns());
-            }
-            (_, Some(mine)) => {
+            (other, Some(mine)) if other.is_none_or(|other| mine <= other) => {
                 world.advance_to(mine);
                 return fail(libc::ETIMEDOUT);
             }
-            (_, None) => {
-                wait_for_strangers(word, value);
-                return fail(libc::EAGAIN);
-            }
+            _ => let_threads_go_on(world),
         }
     }
 }
 
-/// The word may be a process-wide lock (stdout's, say) that a thread outside the world holds, as happens when tests share
-/// a process. Returns when it changed; when everybody sleeps, the wait is for ever, and the process ends.
-fn wait_for_strangers(word: &AtomicU32, value: u32) {
+/// The world's thread waits and can do nothing itself: time passes to the next end of a thread's sleep. If there is none,
+/// the wait may be for a process-wide lock (stdout's, say) that a thread outside the world holds, as happens when tests
+/// share a process; when everybody sleeps, it is for ever, and the process ends.
+pub(super) fn let_threads_go_on(world: &'static Shared) {
+    if let Some(at) = world.threads.next_deadline() {
+        world.advance_to(at);
+        world.threads.wake_due(world.now_ns());
+        return;
+    }
     const LOOKS: u32 = 20;
-    let mut quiet = 0;
-    while word.load(SeqCst) == value {
-        quiet = if threads::all_others_sleep() { quiet + 1 } else { 0 };
-        if quiet > LOOKS {
-            blocked();
+    for _ in 0..LOOKS {
+        if !threads::all_others_sleep() {
+            return kernel::nap_us(500);
         }
         kernel::nap_us(500);
     }
+    blocked()
 }
 
 /// The wait sits below C frames, so nothing can be unwound: the trace says why, and the process ends.

@@ -1,7 +1,8 @@
 //! Thread creation: noticed, C libraries' included. Refused unless the world allows foreign threads.
-use crate::state::{self, Shared, Trouble};
+use crate::state::{self, Role, Shared, Trouble};
 use libc::{c_int, c_void};
 use std::cell::Cell;
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 type Main = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
@@ -40,11 +41,12 @@ unsafe extern "C" fn pthread_create(
     }
     let before = world.threads.registered();
     let start = Box::into_raw(Box::new(Start { main, arg, world, ordinal: world.threads.next_ordinal() }));
+    let turn = world.threads.turn();
     // SAFETY: C's contract holds for the caller's arguments; `start` is a valid box that `begin` takes over.
     let r = unsafe { real()(thread, attr, begin, start.cast()) };
     if r == 0 {
         world.threads.await_registration(before);
-        world.threads.settle();
+        turn.settle();
     } else {
         // SAFETY: no thread was started, so the box is still ours.
         drop(unsafe { Box::from_raw(start) });
@@ -62,16 +64,53 @@ unsafe extern "C-unwind" fn begin(start: *mut c_void) -> *mut c_void {
     unsafe { main(arg) }
 }
 
-/// libc's own pthread_create.
-fn real() -> Create {
-    static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-    let mut f = REAL.load(Relaxed);
-    if f.is_null() {
-        // SAFETY: the name is a valid C string.
-        f = unsafe { libc::dlsym(libc::RTLD_NEXT, c"pthread_create".as_ptr()) };
-        assert!(!f.is_null(), "libc has pthread_create (is the program linked statically?)");
-        REAL.store(f, Relaxed);
+/// Waits for a thread's end. libc sleeps on a word that the kernel clears, out of our sight: on the world's thread the
+/// wait is decided here instead, as any other.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_join(thread: libc::pthread_t, value: *mut *mut c_void) -> c_int {
+    let join = |symbol: &Symbol| {
+        // SAFETY: the address of the function of libc by this name, whose type this is.
+        let f = unsafe { std::mem::transmute::<*mut c_void, Join>(symbol.address()) };
+        // SAFETY: C's contract of pthread_join holds for the caller.
+        unsafe { f(thread, value) }
+    };
+    match state::live() {
+        Some((world, Role::World)) if world.threads.any() => loop {
+            world.threads.settle();
+            match join(&TRY_JOIN) {
+                libc::EBUSY => super::syscall::let_threads_go_on(world),
+                r => return r,
+            }
+        },
+        _ => join(&JOIN),
     }
+}
+
+type Join = unsafe extern "C" fn(libc::pthread_t, *mut *mut c_void) -> c_int;
+
+/// A function of libc that one of our symbols hides.
+struct Symbol(&'static CStr, AtomicPtr<c_void>);
+static CREATE: Symbol = Symbol::new(c"pthread_create");
+static JOIN: Symbol = Symbol::new(c"pthread_join");
+static TRY_JOIN: Symbol = Symbol::new(c"pthread_tryjoin_np");
+
+impl Symbol {
+    const fn new(name: &'static CStr) -> Self {
+        Symbol(name, AtomicPtr::new(std::ptr::null_mut()))
+    }
+    fn address(&self) -> *mut c_void {
+        let mut f = self.1.load(Relaxed);
+        if f.is_null() {
+            // SAFETY: the name is a valid C string.
+            f = unsafe { libc::dlsym(libc::RTLD_NEXT, self.0.as_ptr()) };
+            assert!(!f.is_null(), "libc has {:?} (is the program linked statically?)", self.0);
+            self.1.store(f, Relaxed);
+        }
+        f
+    }
+}
+
+fn real() -> Create {
     // SAFETY: the address of libc's pthread_create, whose type this is.
-    unsafe { std::mem::transmute::<*mut c_void, Create>(f) }
+    unsafe { std::mem::transmute::<*mut c_void, Create>(CREATE.address()) }
 }

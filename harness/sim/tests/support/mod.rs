@@ -37,11 +37,11 @@ pub(crate) fn said(world: &World) -> Vec<String> {
         said.map(|e| format!("{}: {}", e.host, e.text)).collect()
     })
 }
-/// The same, with the time in milliseconds in front.
+/// The same, with the time in front: milliseconds, rounded down to tens, as latencies are of no interest.
 pub(crate) fn said_at(world: &World) -> Vec<String> {
     world.trace().with(|entries| {
         let said = entries.iter().filter(|e| e.kind == "said");
-        said.map(|e| format!("{} {}: {}", e.at_ns / 1_000_000, e.host, e.text)).collect()
+        said.map(|e| format!("{} {}: {}", e.at_ns / 10_000_000 * 10, e.host, e.text)).collect()
     })
 }
 pub(crate) fn say(ctx: &HostCtx, text: impl Into<String>) {
