@@ -46,8 +46,8 @@ impl Shared {
     pub(crate) fn monotonic_ns(&self) -> u64 {
         ORIGIN_S * NS + self.now_ns()
     }
-    /// Virtual time of an absolute instant on the monotonic (or wall) clock.
-    pub(crate) fn from_absolute(&self, at_ns: u64, wall: bool) -> u64 {
+    /// Virtual time of an absolute instant on the wall clock or the monotonic one.
+    pub(crate) fn since_start(&self, at_ns: u64, wall: bool) -> u64 {
         let skewed = at_ns.saturating_add_signed(-self.skew_ns.load(Relaxed));
         if wall { skewed.saturating_sub(self.epoch_ns) } else { at_ns.saturating_sub(ORIGIN_S * NS) }
     }

@@ -49,7 +49,7 @@ unsafe extern "C" fn clock_nanosleep(id: c_int, flags: c_int, req: *const timesp
         if flags & libc::TIMER_ABSTIME == 0 {
             sleep_for(world, role, t)
         } else {
-            sleep_until(world, role, world.from_absolute(t, id == libc::CLOCK_REALTIME))
+            sleep_until(world, role, world.since_start(t, id == libc::CLOCK_REALTIME))
         }
         return 0;
     }

@@ -25,8 +25,10 @@ unsafe extern "C" fn syscall(n: c_long, a: c_long, b: c_long, c: c_long, d: c_lo
 }
 
 unsafe fn futex(a: c_long, op: c_long, value: c_long, d: c_long, e: c_long, f: c_long) -> c_long {
-    // SAFETY (of each use): the caller's arguments are those of futex(2).
-    let kernel = || unsafe { call(libc::SYS_futex, [a, op, value, d, e, f]) };
+    let kernel = || {
+        // SAFETY: the caller's arguments are those of futex(2).
+        unsafe { call(libc::SYS_futex, [a, op, value, d, e, f]) }
+    };
     let Some((world, role)) = state::live() else { return kernel() };
     match op as c_int & libc::FUTEX_CMD_MASK {
         libc::FUTEX_WAKE if world.threads.any() => {
@@ -42,7 +44,7 @@ unsafe fn futex(a: c_long, op: c_long, value: c_long, d: c_long, e: c_long, f: c
             // SAFETY: null, or a valid timespec, as futex(2) wants.
             let deadline = unsafe { (d as *const timespec).as_ref() }.map(|t| match cmd {
                 libc::FUTEX_WAIT => world.now_ns().saturating_add(ns(t)),
-                _ => world.from_absolute(ns(t), wall),
+                _ => world.since_start(ns(t), wall),
             });
             // SAFETY: futex(2) wants a valid, aligned word; the caller keeps it alive for the call.
             let word = unsafe { AtomicU32::from_ptr(a as *mut u32) };
