@@ -251,11 +251,8 @@ fn hash_order(seed: u64, before: bool) -> String {
             std::hint::black_box(HashMap::<u8, u8>::new());
         }
         let config = WorldConfig { seed, ..WorldConfig::default() };
-        let mut builder = World::builder(
-            config,
-            photofinish_sim::trace::Trace::new(),
-            photofinish_sim::choices::Choices::benign(),
-        );
+        let mut builder =
+            World::builder(config, photofinish_sim::trace::Trace::new(), photofinish_sim::choices::Choices::benign());
         builder.host("host", HostSpec::new(), |ctx| async move {
             let map: HashMap<u32, ()> = (0..16).map(|i| (i, ())).collect();
             say(&ctx, format!("{:?} {}", map.keys().collect::<Vec<_>>(), uuid::Uuid::new_v4()));
