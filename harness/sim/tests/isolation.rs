@@ -1,6 +1,9 @@
 //! What a run's end, whatever it is, leaves behind: an outcome, its trace, and a zygote that goes on.
 
+use photofinish_sim::choices::Choices;
+use photofinish_sim::host::HostSpec;
 use photofinish_sim::trace::Trace;
+use photofinish_sim::world::{World, WorldConfig};
 use photofinish_sim::zygote::{self, Exit, Finished, Zygote};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -14,10 +17,35 @@ const SHORT: Duration = Duration::from_secs(1);
 /// Makes this executable play a parent of its own, for tests that need a second one.
 const PARENT: &str = "PHOTOFINISH_TEST_PARENT";
 
+/// What a host of a world does in these tests.
+const DEEDS: [&str; 5] = ["panic", "abort", "overflow", "spin", "sleep-on-the-real-clock"];
+
+/// The same inside a world: host `gateway` does it, one virtual second after its start.
+fn in_a_world(deed: &'static str, trace: &Trace) {
+    let mut builder = World::builder(WorldConfig::default(), trace.clone(), Choices::benign());
+    builder.host("gateway", HostSpec::new(), move |ctx| async move {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        tokio::spawn(async move { body(deed.as_bytes(), ctx.trace) }).await?;
+        Ok(())
+    });
+    builder.host("neighbour", HostSpec::new(), |ctx| async move {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        ctx.trace.entry("log", "info").text("neighbour goes on").record();
+        Ok(())
+    });
+    let mut world = builder.build();
+    world.start_all();
+    world.run_for(Duration::from_secs(3)).expect("the neighbour goes on");
+}
+
 /// What a run does, by its request; each first records that it began.
 fn body(request: &[u8], trace: Trace) -> Vec<u8> {
     let request = String::from_utf8_lossy(request);
     trace.entry("log", "info").text(format!("begin {request}")).record();
+    if let Some(deed) = request.strip_prefix("in a world: ") {
+        in_a_world(DEEDS.iter().find(|d| **d == deed).expect("a known deed"), &trace);
+        return Vec::new();
+    }
     match &*request {
         "panic" => panic!("boom {}", 1 + 1),
         "panic-without-text" => std::panic::panic_any(7),
@@ -186,6 +214,23 @@ tests! {
         let finished = run(&mut zygote(), "panic-while-reading-the-trace", PLENTY);
         assert!(matches!(finished.exit, Exit::Panicked(_)));
         assert_eq!(finished.trace()[1].field("message"), Some("an oracle's own"));
+    }
+
+    fn whatever_a_host_of_a_world_does_its_trace_tells_when_and_where_it_began() {
+        let mut zygote = zygote();
+        let exits = [Exit::Done, Exit::Signal(libc::SIGABRT), Exit::Signal(libc::SIGABRT), Exit::WallLimit, Exit::WallLimit];
+        for (deed, exit) in DEEDS.into_iter().zip(exits) {
+            let limit = if exit == Exit::WallLimit { SHORT } else { PLENTY };
+            let finished = run(&mut zygote, &format!("in a world: {deed}"), limit);
+            assert_eq!(finished.exit, exit, "{deed}: {}", String::from_utf8_lossy(&finished.stderr));
+            let trace = finished.trace();
+            let begin = trace.iter().find(|e| e.text == format!("begin {deed}")).expect("the host got so far");
+            assert_eq!((&*begin.host, begin.at_ns), ("gateway", 1_000_000_000), "{deed}");
+            assert_eq!(trace.iter().any(|e| e.text == "neighbour goes on"), deed == "panic", "{deed}");
+            let panics: Vec<_> = trace.iter().filter(|e| e.kind == "panic").map(|e| (&*e.host, e.field("message"))).collect();
+            assert_eq!(panics, if deed == "panic" { vec![("gateway", Some("boom 2"))] } else { vec![] });
+        }
+        assert_eq!(run(&mut zygote, "next", PLENTY).report, b"NEXT");
     }
 
     fn an_abort_is_an_outcome() {
