@@ -136,7 +136,7 @@ fn writes(by_revision: &[&Seen]) -> Sequences {
                 if differs("/metadata/annotations/agents.x-k8s.io~1pod-name") {
                     told.push(format!("tracks {}", object["metadata"]["annotations"]["agents.x-k8s.io/pod-name"]));
                 }
-                if differs("/status") {
+                if before.is_none_or(|before| timeless(&before["status"]) != timeless(&object["status"])) {
                     let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
                     told.push(format!("says {}", conditions.map(condition).collect::<Vec<_>>().join(" ")));
                 }
@@ -159,6 +159,15 @@ fn writes(by_revision: &[&Seen]) -> Sequences {
         }
     }
     sequences
+}
+
+/// A status without its times.
+fn timeless(status: &Value) -> Value {
+    let mut status = status.clone();
+    for condition in status["conditions"].as_array_mut().into_iter().flatten() {
+        condition["lastTransitionTime"].take();
+    }
+    status
 }
 
 /// Two lists as a diff by longest common subsequence.

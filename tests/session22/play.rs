@@ -116,9 +116,10 @@ fn as_seen(event: WatchEvent<DynamicObject>) -> Option<Seen> {
 async fn perform(client: &Client, action: &Do) -> Result<(), BoxError> {
     let mut body = action.body.clone();
     if let Some(time) = body.pointer_mut("/spec/shutdownTime") {
-        let seconds: i64 = time.as_str().and_then(|t| t.strip_prefix('+')?.strip_suffix('s')?.parse().ok()).ok_or_else(
-            || format!("expected a shutdownTime like +3s, found {time}"),
-        )?;
+        let seconds: i64 = time
+            .as_str()
+            .and_then(|t| t.strip_prefix('+')?.strip_suffix('s')?.parse().ok())
+            .ok_or_else(|| format!("expected a shutdownTime like +3s, found {time}"))?;
         // The script starts at a whole second, and its first requests fall into that second.
         let at = k8s_openapi::jiff::Timestamp::now().as_second() + seconds;
         *time = k8s_openapi::jiff::Timestamp::from_second(at)?.to_string().into();

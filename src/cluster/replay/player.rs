@@ -11,8 +11,17 @@ use crate::BoxError;
 pub trait Sink {
     /// Stores this object as it is, whether or not one of its name is there.
     fn put(&mut self, object: Value) -> Result<(), BoxError>;
-    /// Removes the object of this name.
-    fn remove(&mut self, namespace: &str, name: &str) -> Result<(), BoxError>;
+    /// Removes the object of this one's kind and name.
+    fn remove(&mut self, object: Value) -> Result<(), BoxError>;
+}
+
+impl Sink for photofinish_apiserver::Writer {
+    fn put(&mut self, object: Value) -> Result<(), BoxError> {
+        Ok(photofinish_apiserver::Writer::put(self, object).map(drop)?)
+    }
+    fn remove(&mut self, object: Value) -> Result<(), BoxError> {
+        Ok(self.delete(&object).map(drop)?)
+    }
 }
 
 /// Plays a recording into a [`Sink`], step by step.
@@ -104,7 +113,7 @@ impl<S: Sink> Player<S> {
         let mapped = self.target.map(object, &self.laid_over);
         let taken = match kind {
             Kind::Added | Kind::Modified => self.sink.put(mapped.clone()),
-            Kind::Deleted => self.sink.remove(self.target.namespace(), self.target.name()),
+            Kind::Deleted => self.sink.remove(mapped.clone()),
         };
         taken.map_err(|source| Error::Refused { file: file.clone(), line: *line, source })?;
         Ok(mapped)
@@ -135,8 +144,8 @@ mod tests {
             self.0.lock().expect("never poisoned").push(object);
             Ok(())
         }
-        fn remove(&mut self, _: &str, name: &str) -> Result<(), BoxError> {
-            Err(format!("{name} is not there").into())
+        fn remove(&mut self, object: Value) -> Result<(), BoxError> {
+            Err(format!("{} is not there", object["metadata"]["name"]).into())
         }
     }
     impl Written {
@@ -213,7 +222,7 @@ mod tests {
         let mut player = Player::new(recording, Target::new("ns", "demo", []), Written::default());
         assert_eq!(
             player.next().expect_err("it is refused").to_string(),
-            "f.jsonl:2: the cluster did not take this state: demo is not there"
+            "f.jsonl:2: the cluster did not take this state: \"demo\" is not there"
         );
     }
 }

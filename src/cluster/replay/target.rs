@@ -56,15 +56,6 @@ impl Target {
         })
     }
 
-    /// Its namespace.
-    pub fn namespace(&self) -> &str {
-        &self.namespace
-    }
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// The recorded state as this sandbox's, with annotations laid over (null takes one away). No resourceVersion: the
     /// cluster gives a fresh one.
     pub(super) fn map(&self, recorded: &Value, laid_over: &Map<String, Value>) -> Value {
