@@ -43,12 +43,9 @@ macro_rules! as_recorded {
 }
 
 as_recorded! {
-    create_suspend_resume_pod_killed_pod_failed_and_foreground_delete: "s1.jsonl";
-    a_volume_claim_an_unschedulable_pod_its_suspension_and_delete: "s2.jsonl";
     expiry_with_policy_delete: "s3.jsonl";
     expiry_with_policy_retain: "s4.jsonl";
     a_foreign_pod_of_the_sandboxs_name: "s5.jsonl";
-    create_without_a_service_and_background_delete: "b0.jsonl";
 }
 
 #[test]

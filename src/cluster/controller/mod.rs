@@ -161,3 +161,20 @@ where
         })
         .boxed()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_profile_without_rules_is_refused_at_construction() {
+        let server = photofinish_apiserver::ApiServer::builder().build();
+        let client = Client::new(server, "default");
+        for profile in [Profile::V046, Profile::V050] {
+            let refused = Controller::new(client.clone(), profile, Config::default()).err().map(|e| e.to_string());
+            let expected = format!("agent-sandbox controller profile {profile:?} is not supported: use V056");
+            assert_eq!(refused, Some(expected));
+        }
+        assert!(Controller::new(client, Profile::V056, Config::default()).is_ok());
+    }
+}

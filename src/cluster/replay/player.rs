@@ -205,6 +205,22 @@ mod tests {
         let state = player.until("Suspended=True", suspended).expect("it ends so");
         assert_eq!(state["metadata"]["annotations"].get(BOOTSTRAPPING), None);
     }
+    #[test]
+    fn an_api_server_stores_the_states_as_they_are_under_fresh_revisions() {
+        let server = photofinish_apiserver::ApiServer::builder().build();
+        let recording = Recording::named("create").expect("it is built in");
+        let target = Target::new("ns", "demo", []).uid("u9");
+        let mut player = Player::new(recording, target, server.as_writer("replay"));
+        let mut revisions = Vec::new();
+        while player.remaining() > 0 {
+            let mut written = player.next().expect("the server takes it");
+            let stored = server.store().get("sandboxes", "ns", "demo").expect("it was stored");
+            revisions.push(server.store().revision());
+            written["metadata"]["resourceVersion"] = server.store().revision().to_string().into();
+            assert_eq!(*stored, written);
+        }
+        assert!(revisions.is_sorted_by(|a, b| a < b), "{revisions:?}");
+    }
     #[tokio::test(start_paused = true)]
     async fn at_the_recorded_pace_states_come_as_far_apart_as_they_were() {
         let (mut player, written) = player("create");

@@ -52,10 +52,13 @@ fn told(plan: &Result<PodPlan, String>) -> Vec<String> {
     plan.steps.iter().map(step).chain([state]).collect()
 }
 
+/// What it is about, mode, tracked Pod, Pods there are, what is done.
+type Case<'a> = (&'a str, &'a str, Option<&'a str>, Vec<Arc<Pod>>, &'a [&'a str]);
+
 #[test]
 fn what_is_done_about_the_pod() {
     let mine = |terminating| vec![a_pod("s1", Owner::Sandbox, terminating)];
-    let cases: Vec<(&str, &str, Option<&str>, Vec<Arc<Pod>>, &[&str])> = vec![
+    let cases: Vec<Case> = vec![
         ("none yet", "Running", None, vec![], &["create s1", "track s1", "= Absent"]),
         ("running", "Running", Some("s1"), mine(false), &["= s1"]),
         ("its own but untracked", "Running", None, mine(false), &["track s1", "= s1"]),
