@@ -1,1 +1,147 @@
-//! .
+//! The loops: reconnecting watch, sweep, deadline, and what an earlier process has left behind.
+
+use std::time::Duration;
+
+use photofinish_openshell::gateway::scripted_driver::Call;
+use photofinish_openshell::gateway::store::Store;
+use photofinish_openshell::pb::openshell::{ObjectMeta, Sandbox, SandboxPhase, SandboxStatus};
+use tokio::time::sleep;
+use tonic::Code;
+
+use crate::rig::{Setup, phase, reason, settle};
+
+const READY: &str = r#"{"on": "create", "sandbox": {"name": "demo", "conditions": ["Ready=True/DependenciesReady"]}}"#;
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_watch_is_opened_again_after_2_s() {
+    let suspended =
+        r#"{"wait": "suspended", "sandbox": {"name": "demo", "conditions": ["Suspended=True/PodTerminated"]}}"#;
+    let script = [READY, r#"{"wait": "broken", "end": "UNAVAILABLE"}"#, suspended];
+    let mut rig = Setup::as_reported().run(&script.join("\n"));
+    let _supervisor = rig.ready().await;
+    rig.driver.release("broken");
+    rig.driver.release("suspended");
+    sleep(Duration::from_millis(1_900)).await;
+    assert_eq!((rig.phase().await, rig.driver.left()), ("Ready", 1));
+    sleep(Duration::from_millis(200)).await;
+    assert_eq!((rig.phase().await, rig.driver.left()), ("Stopped", 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_of_an_unknown_sandbox_makes_no_row() {
+    let stranger = r#"{"sandbox": {"name": "stranger", "conditions": ["Ready=True/DependenciesReady"]}}"#;
+    let mut rig = Setup::as_reported().run(stranger);
+    settle().await;
+    assert_eq!(rig.driver.left(), 0);
+    let listed = rig.client.list_sandboxes(photofinish_openshell::pb::openshell::ListSandboxesRequest::default());
+    assert!(listed.await.unwrap().into_inner().sandboxes.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_sweep_applies_within_a_minute_what_the_watch_has_missed() {
+    let missed = r#"{"wait": "missed", "truth": {"name": "demo", "conditions": ["Ready=False/PodFailed"]}}"#;
+    let mut rig = Setup::as_reported().run(&[READY, missed].join("\n"));
+    drop(rig.ready().await);
+    rig.until("Provisioning").await;
+    rig.driver.release("missed");
+    sleep(Duration::from_secs(61)).await;
+    assert_eq!(rig.phase().await, "Error");
+    assert_eq!(rig.log.changes().last().unwrap(), "Provisioning>Error sweep");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_sweep_settles_a_row_whose_compute_is_gone_but_not_before_the_grace_of_300_s() {
+    let gone = r#"{"on": "create", "late": true, "sandbox": {"name": "demo"}}"#;
+    let mut rig = Setup::as_reported().run(gone);
+    let _supervisor = rig.ready().await;
+    rig.stop().await.unwrap();
+    sleep(Duration::from_secs(290)).await;
+    assert_eq!(rig.phase().await, "Stopped");
+    rig.until("Error").await;
+    let row = rig.get().await;
+    assert_eq!((phase(&row), reason(&row)), ("Error", "ComputeResourceMissing"));
+    assert_eq!(rig.log.changes().last().unwrap(), "Stopped>Error sweep");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_sweep_removes_a_running_row_without_compute_after_the_grace() {
+    let mut rig = Setup::as_reported().run("");
+    let supervisor = rig.ready().await;
+    drop(supervisor);
+    rig.until("Provisioning").await;
+    sleep(Duration::from_secs(290)).await;
+    assert!(!rig.gone().await);
+    sleep(Duration::from_secs(80)).await;
+    assert!(rig.gone().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_create_that_never_gets_ready_times_out_and_its_compute_is_stopped() {
+    let coming = r#"{"on": "create", "sandbox": {"name": "demo", "conditions": ["Ready=False/DependenciesNotReady"]}}"#;
+    let failing = r#"{"answer": "stop", "code": "INTERNAL", "message": "not yet"}"#;
+    let mut rig = Setup::as_reported().run(&[coming, failing].join("\n"));
+    rig.create("demo").await.unwrap();
+    sleep(Duration::from_secs(299)).await;
+    assert_eq!(rig.phase().await, "Provisioning");
+    sleep(Duration::from_secs(4)).await;
+    let row = rig.get().await;
+    assert_eq!((phase(&row), reason(&row)), ("Error", "ProvisioningTimedOut"));
+    let attempt = row.status.unwrap().provisioning.unwrap();
+    assert_eq!((attempt.cleanup_error.as_str(), attempt.cleanup_completed_time_ms), ("not yet", 0));
+    assert_eq!(rig.start().await.unwrap_err().code(), Code::FailedPrecondition, "its cleanup is still pending");
+    assert_eq!(rig.stop().await.unwrap_err().code(), Code::FailedPrecondition);
+    sleep(Duration::from_secs(7)).await;
+    assert_eq!(rig.driver.calls().iter().filter(|c| c.call == Call::Stop).count(), 2);
+    assert_eq!(phase(&rig.start().await.unwrap()), "Starting");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timed_out_sandbox_whose_compute_is_gone_is_made_anew_by_a_start() {
+    let script = [
+        r#"{"answer": "create"}"#,
+        r#"{"answer": "stop", "code": "NOT_FOUND"}"#,
+        r#"{"answer": "start", "code": "NOT_FOUND"}"#,
+        r#"{"answer": "create", "identity": "scripted://second"}"#,
+    ];
+    let mut rig = Setup::as_reported().run(&script.join("\n"));
+    rig.create("demo").await.unwrap();
+    rig.until("Error").await;
+    sleep(Duration::from_secs(3)).await;
+    let row = rig.start().await.unwrap();
+    assert_eq!(phase(&row), "Starting");
+    let identity = &row.metadata.unwrap().annotations["openshell.nvidia.com/compute-runtime-identity"];
+    assert_eq!(identity, "scripted://second");
+}
+
+/// A row that an earlier process has left in this phase.
+fn left_behind(setup: &Setup, phase: SandboxPhase) -> Store {
+    let store = Store::open(&setup.database).unwrap();
+    let metadata =
+        ObjectMeta { id: "1".into(), name: "demo".into(), workspace: "default".into(), ..Default::default() };
+    let status = SandboxStatus { phase: phase.into(), ..Default::default() };
+    let row = Sandbox { metadata: Some(metadata), status: Some(status), ..Default::default() };
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_millis();
+    store.create("test", row, i64::try_from(now).unwrap()).unwrap();
+    store
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_that_an_earlier_process_left_unfinished_is_driven_to_its_end() {
+    let setup = Setup::as_reported();
+    let _store = left_behind(&setup, SandboxPhase::Stopping);
+    let mut rig = setup.run("");
+    rig.until("Stopped").await;
+    assert_eq!(rig.log.changes(), ["Stopping>Stopped startup"]);
+    assert_eq!(rig.driver.calls()[0].call, Call::Stop);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_the_driver_refuses_to_drive_again_waits_for_the_user() {
+    let setup = Setup::as_reported();
+    let _store = left_behind(&setup, SandboxPhase::Starting);
+    let mut rig = setup.run(r#"{"answer": "start", "code": "FAILED_PRECONDITION"}"#);
+    settle().await;
+    assert_eq!(rig.phase().await, "Starting");
+    assert_eq!(rig.driver.calls()[0].call, Call::Start);
+    assert_eq!(phase(&rig.start().await.unwrap()), "Starting");
+}

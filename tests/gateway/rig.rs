@@ -139,8 +139,11 @@ impl Rig {
     /// Waits, in virtual time, until the sandbox is in this phase.
     pub async fn until(&mut self, wanted: &str) {
         let reached = async {
+            // Often at first, then seldom: the deadlines are minutes away.
+            let mut pause = Duration::from_millis(20);
             while self.phase().await != wanted {
-                sleep(Duration::from_millis(20)).await;
+                sleep(pause).await;
+                pause = (pause * 11 / 10).min(Duration::from_secs(1));
             }
         };
         if timeout(Duration::from_secs(600), reached).await.is_err() {
