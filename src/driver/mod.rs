@@ -39,6 +39,9 @@ mod stop;
 mod watch;
 mod workspace;
 
+#[cfg(test)]
+mod tests;
+
 /// Port that a driver listens on, unless it is told another.
 pub const DEFAULT_PORT: u16 = 50051;
 
