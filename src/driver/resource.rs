@@ -5,8 +5,8 @@
 use super::names;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::ApiResource;
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
 use std::borrow::Cow;
 
 /// A served version of the Sandbox API.
@@ -128,7 +128,8 @@ pub struct Condition {
     pub reason: String,
     /// One sentence.
     pub message: String,
-    /// RFC 3339.
+    /// RFC 3339; null in a condition whose writer did not say.
+    #[serde(deserialize_with = "null_is_default")]
     pub last_transition_time: String,
     /// `metadata.generation` of the object that the writer looked at.
     pub observed_generation: Option<i64>,
@@ -168,6 +169,11 @@ pub struct PodStatus {
 pub struct NamespaceStatus {
     /// Active or Terminating.
     pub phase: String,
+}
+
+/// Servers write `null` for an unset time.
+fn null_is_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 impl<P, U> View<P, U> {
@@ -314,6 +320,13 @@ mod tests {
         assert!(!cr.has_current("Ready", "False"));
         cr.metadata.generation = Some(3);
         assert!(!cr.has_current("Ready", "True"));
+    }
+
+    #[test]
+    fn a_condition_without_a_time_is_read() {
+        let unset = json!({"type": "Ready", "status": "True", "lastProbeTime": null, "lastTransitionTime": null});
+        let object = json!({"metadata": {}, "spec": {}, "status": {"phase": "Running", "conditions": [unset]}});
+        assert!(serde_json::from_value::<Pod>(object).expect("a Pod").is_ready());
     }
 
     #[test]

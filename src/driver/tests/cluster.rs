@@ -5,11 +5,11 @@ use crate::pb::compute::compute_driver_client::ComputeDriverClient;
 use crate::pb::compute::*;
 use crate::remedy::Remedies;
 use futures::{StreamExt, TryStreamExt};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Either, Full};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource, ResourceExt};
 use photofinish_apiserver::{ApiServer, SandboxVersions};
 use serde_json::{Value, json};
 use std::io;
@@ -33,7 +33,8 @@ pub(super) struct Cluster {
     pub(super) version: &'static str,
     requests: Arc<Mutex<Vec<String>>>,
     pub(super) meddle: Meddle,
-    tasks: JoinSet<()>,
+    /// They end with the cluster.
+    _tasks: JoinSet<()>,
 }
 
 pub(super) fn managed() -> Mode {
@@ -60,7 +61,13 @@ impl Cluster {
         }
         let client = others.clone();
         tasks.spawn(async move {
-            controller::run(client, controller::Profile::V056, controller::Config::default()).await.expect("it runs");
+            match versions {
+                SandboxVersions::Both => {
+                    let config = controller::Config::default();
+                    controller::run(client, controller::Profile::V056, config).await.expect("it runs");
+                }
+                SandboxVersions::V1alpha1Only => old_controller(client).await,
+            }
         });
         tasks.spawn(kubelet(others));
 
@@ -78,7 +85,7 @@ impl Cluster {
         });
         let channel = Endpoint::from_static("http://driver").connect_with_connector_lazy(connector);
         let driver = ComputeDriverClient::new(channel);
-        Cluster { api, driver, namespace, resource, version, requests, meddle, tasks }
+        Cluster { api, driver, namespace, resource, version, requests, meddle, _tasks: tasks }
     }
 
     pub(super) async fn v1beta1(mode: Mode) -> Cluster {
@@ -177,7 +184,7 @@ impl Cluster {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        panic!("never: {what}; the resource is {:#}", self.sandbox());
+        panic!("never: {what}; the resource is {:#}\nrequests: {:#?}", self.sandbox(), self.requests());
     }
 }
 
@@ -196,12 +203,12 @@ fn recorded(api: ApiServer, log: Arc<Mutex<Vec<String>>>, meddle: Meddle) -> Cli
             };
             if let Some(code) = refused {
                 let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": "Meddled"});
-                let body = kube::client::Body::from(serde_json::to_vec(&status).expect("a text"));
+                let body = Either::Right(Full::new(bytes::Bytes::from(status.to_string())));
                 return Ok(http::Response::builder().status(code).body(body).expect("a response"));
             }
-            let request = http::Request::from_parts(head, http_body_util::Full::new(body));
+            let request = http::Request::from_parts(head, Full::new(body));
             let response = tower::ServiceExt::oneshot(api, request).await?;
-            Ok::<_, tower::BoxError>(response.map(kube::client::Body::wrap_body))
+            Ok::<_, tower::BoxError>(response.map(Either::Left))
         }
     });
     Client::new(service, "default")
@@ -311,28 +318,80 @@ async fn kubelet(client: Client) {
     }
 }
 
+/// A Pod takes 300 ms to start and 700 ms to end.
 async fn keep(client: &Client, pod: &Pod) {
     let name = pod.metadata.name.clone().unwrap_or_default();
     let api: Api<Pod> = Api::namespaced(client.clone(), pod.metadata.namespace.as_deref().unwrap_or_default());
     let spec = pod.spec.clone().unwrap_or_default();
     let phase = pod.status.as_ref().and_then(|s| s.phase.clone()).unwrap_or_default();
-    // Whatever comes too late here comes again as an event.
     if pod.metadata.deletion_timestamp.is_some() {
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(700)).await;
-            let _ = api.delete(&name, &DeleteParams { grace_period_seconds: Some(0), ..Default::default() }).await;
-            let _ = api
-                .patch(&name, &PatchParams::default(), &Patch::Merge(json!({"metadata": {"finalizers": null}})))
-                .await;
+            let at_once = DeleteParams { grace_period_seconds: Some(0), ..Default::default() };
+            unless_gone(api.delete(&name, &at_once).await);
+            let finalized = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+            unless_gone(api.patch(&name, &PatchParams::default(), &finalized).await);
         });
     } else if spec.scheduling_gates.is_none_or(|g| g.is_empty()) {
         if spec.node_name.is_none() {
-            let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": {"kind": "Node", "name": "node"}});
-            let body = serde_json::to_vec(&binding).expect("a text");
-            let _ = api.create_subresource::<Value>("binding", &name, &PostParams::default(), body).await;
+            let target = json!({"kind": "Node", "name": "node"});
+            let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target});
+            unless_gone(api.create_subresource::<_, Value>("binding", &name, &PostParams::default(), &binding).await);
         } else if phase == "Pending" {
-            let ready = json!({"status": {"phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}], "conditions": [{"type": "Ready", "status": "True"}]}});
-            let _ = api.patch_status(&name, &PatchParams::default(), &Patch::Merge(ready)).await;
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(300)).await;
+                let ready = json!([{"type": "Ready", "status": "True"}]);
+                let ips = json!([{"ip": "10.0.0.1"}]);
+                let status = json!({"phase": "Running", "podIP": "10.0.0.1", "podIPs": ips, "conditions": ready});
+                let patch = Patch::Merge(json!({ "status": status }));
+                unless_gone(api.patch_status(&name, &PatchParams::default(), &patch).await);
+            });
         }
+    }
+}
+
+/// What a controller v0.4.x does, as far as the driver can see it: a Pod while replicas is 1, and Ready=True as soon as
+/// the Pod is as wanted, even if none is wanted. It never says Suspended.
+async fn old_controller(client: Client) {
+    let resource = crate::driver::resource::SandboxVersion::V1alpha1.api_resource();
+    let sandboxes: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    loop {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        for sandbox in sandboxes.list(&Default::default()).await.expect("listed") {
+            let (name, ns) = (sandbox.name_any(), sandbox.namespace().unwrap_or_default());
+            let pods: Api<Pod> = Api::namespaced(client.clone(), &ns);
+            let pod = pods.get_opt(&name).await.expect("read");
+            let runs = sandbox.data["spec"]["replicas"] != 0;
+            match &pod {
+                None if runs => {
+                    let mut object = sandbox.data["spec"]["podTemplate"].clone();
+                    object["metadata"]["name"] = name.as_str().into();
+                    let owner = sandbox.controller_owner_ref(&resource);
+                    object["metadata"]["ownerReferences"] = json!([owner]);
+                    let object = serde_json::from_value(object).expect("a Pod");
+                    pods.create(&PostParams::default(), &object).await.expect("created");
+                }
+                Some(pod) if !runs && pod.metadata.deletion_timestamp.is_none() => {
+                    unless_gone(pods.delete(&name, &DeleteParams::default()).await);
+                }
+                _ => {}
+            }
+            let running = pod.and_then(|p| p.status?.phase).is_some_and(|p| p == "Running");
+            let (status, reason) =
+                if running || !runs { ("True", "DependenciesReady") } else { ("False", "DependenciesNotReady") };
+            let observed = sandbox.metadata.generation;
+            let ready = json!([{"type": "Ready", "status": status, "reason": reason, "observedGeneration": observed}]);
+            let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &ns, &resource);
+            let patch = Patch::Merge(json!({"status": {"conditions": ready}}));
+            unless_gone(api.patch_status(&name, &PatchParams::default(), &patch).await);
+        }
+    }
+}
+
+/// A Pod that is gone, or was bound already, needs nothing more.
+fn unless_gone<T>(result: kube::Result<T>) {
+    match result {
+        Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => {}
+        result => drop(result.expect("the server does what a kubelet asks")),
     }
 }

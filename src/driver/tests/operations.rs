@@ -173,6 +173,9 @@ async fn a_stop_with_v1alpha1_turns_replicas_to_zero() {
     assert!(cluster.requests().contains(&"PATCH sandboxes/demo stop/suspending replicas=0".to_owned()));
     assert_eq!(cluster.sandbox()["spec"]["replicas"], 0);
     assert!(cluster.object("pods", "demo").is_none());
+    let told = cluster.get().await.expect("there").status.expect("a status").conditions;
+    assert!(told.iter().all(|c| c.r#type != "Suspended"), "nothing tells that it is stopped: {told:?}");
+    assert!(told.iter().any(|c| c.r#type == "Ready" && c.reason == "DependenciesNotReady"), "{told:?}");
 }
 
 #[tokio::test(start_paused = true)]
