@@ -23,6 +23,8 @@
 //!
 //! See the crate's README for what is supported.
 
+#[cfg(feature = "actors")]
+pub mod actors;
 mod body;
 mod clock;
 mod convert;

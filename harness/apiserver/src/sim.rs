@@ -28,12 +28,36 @@ pub static CALL_DELAY: Fault = Fault {
     contract: "A request takes effect at some moment between its sending and its answer; nothing says how soon.",
 };
 
-/// The faults of an API server that a run can draw or pin.
-pub static FAULTS: &[&Fault] = &[&CALL_DELAY];
+/// A pod's containers take longer to start.
+pub static POD_START: Fault = Fault {
+    name: "pod-start-delay",
+    legality: Legality::Always,
+    contract: "A pod stays Pending for as long as its images and volumes take; nothing bounds it.",
+};
+
+/// A pod's containers take longer to end, within the grace period.
+pub static POD_STOP: Fault = Fault {
+    name: "pod-stop-delay",
+    legality: Legality::Always,
+    contract: "A container may use its whole termination grace period.",
+};
+
+/// The faults of an API server and its neighbours that a run can draw or pin.
+pub static FAULTS: &[&Fault] = &[&CALL_DELAY, &POD_START, &POD_STOP];
 
 /// The extra delay that each call is asked for.
 pub static CALL: DelaySpec =
     DelaySpec { fault: &CALL_DELAY, odds: 0.05, min: Duration::from_millis(1), max: Duration::from_secs(5) };
+
+/// The pace of actors in a world: what is normal, and the extra delay chosen under the point's key.
+#[cfg(feature = "actors")]
+pub fn pace(choices: Choices) -> crate::actors::Pace {
+    Arc::new(move |key, normal| {
+        let fault = if key.starts_with("stop/") { &POD_STOP } else { &POD_START };
+        let spec = DelaySpec { fault, odds: 0.1, min: Duration::from_millis(10), max: Duration::from_secs(20) };
+        normal + choices.delay(key, &spec)
+    })
+}
 
 /// [`Hooks`] that put a server into a world.
 pub struct SimHooks {
