@@ -87,7 +87,7 @@ pub enum Problem {
         nearest: Option<String>,
     },
     /// The same key was asked for as two different things: a defect of whoever asks.
-    #[error("choice `{key}`: asked for as {second}, but before as {first}")]
+    #[error("choice `{key}`: asked for {second}, but before for {first}")]
     Clash {
         /// The point.
         key: String,
@@ -109,11 +109,16 @@ pub struct Choices(Arc<Mutex<State>>);
 struct State {
     policy: Policy,
     pins: Pins,
-    /// Delays for whole families of points, the newest last: [`Choices::slow`].
-    slow: Vec<(String, Duration)>,
     trace: Trace,
-    points: IndexMap<String, Point>,
+    asked: IndexMap<String, Asked>,
     problems: Vec<Problem>,
+}
+
+/// A question that was asked, and its answer.
+struct Asked {
+    kind: Kind,
+    answer: Answer,
+    pinned: bool,
 }
 
 impl Choices {
@@ -125,7 +130,7 @@ impl Choices {
     /// As [`Choices::new`], where also the faults in `allowed` may be drawn.
     pub fn with_allowed(source: Source, pins: Pins, trace: Trace, allowed: Allowed) -> Choices {
         let policy = Policy { source, allowed };
-        let state = State { policy, pins, slow: Vec::new(), trace, points: IndexMap::new(), problems: Vec::new() };
+        let state = State { policy, pins, trace, asked: IndexMap::new(), problems: Vec::new() };
         Choices(Arc::new(Mutex::new(state)))
     }
 
@@ -136,59 +141,15 @@ impl Choices {
 
     /// The extra delay of this point, beyond what is normal. Default: zero.
     pub fn delay(&self, key: &str, spec: &DelaySpec) -> Duration {
-        let alternatives = alternatives(spec);
-        let kind = Kind {
-            default: print_delay(Duration::ZERO),
-            fault: Some(spec.fault),
-            expected: format!("a delay of at most `{}`, such as `{}`", print_delay(spec.max), alternatives[0]),
-            alternatives,
-        };
-        let valid = |text: &str| parse_delay(text).is_some_and(|d| d <= spec.max).then(|| text.to_owned());
-        let slowed = self.slowed(key);
-        let draw = |policy: &Policy| slowed.or_else(|| policy.delay(key, spec)).map(print_delay);
-        let taken = self.ask(key, kind, valid, draw);
-        parse_delay(&taken).expect("a delay is taken in its printed form")
-    }
-
-    /// From now on every delay asked for whose key is `prefix`, or goes on behind it with `/` or `#`, is `by`, unless it
-    /// is pinned. The newest rule that fits counts; `Duration::ZERO` ends a rule. For scripts: no fault, no draw.
-    ///
-    /// ```
-    /// # use photofinish_sim::choices::{Choices, DelaySpec};
-    /// # use photofinish_sim::gate::ITEM_DELAY;
-    /// # use std::time::Duration;
-    /// let choices = Choices::benign();
-    /// choices.slow("call/driver/GET", Duration::from_secs(2));
-    /// assert_eq!(choices.delay("call/driver/GET/pods/demo#1", &ITEM_DELAY), Duration::from_secs(2));
-    /// assert_eq!(choices.delay("call/driver/GETS/pods/demo#1", &ITEM_DELAY), Duration::ZERO);
-    /// ```
-    pub fn slow(&self, prefix: &str, by: Duration) {
-        let mut state = self.state();
-        state.slow.retain(|(p, _)| p != prefix);
-        if !by.is_zero() {
-            state.slow.push((prefix.to_owned(), by));
+        match self.ask(key, Kind::Delay(*spec), spec.odds) {
+            Answer::Delay(delay) => delay,
+            _ => Duration::ZERO,
         }
-    }
-
-    fn slowed(&self, key: &str) -> Option<Duration> {
-        let fits =
-            |prefix: &str| key.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '#']));
-        let state = self.state();
-        let rule = state.slow.iter().rev().find(|(prefix, _)| fits(prefix));
-        rule.filter(|_| state.pins.get(key).is_none()).map(|(_, by)| *by)
     }
 
     /// Whether `fault` happens at this point. Default: no. A seed draws yes with `odds`.
     pub fn flip(&self, key: &str, fault: &'static Fault, odds: f64) -> bool {
-        let kind = Kind {
-            default: "no".to_owned(),
-            alternatives: vec!["yes".to_owned()],
-            fault: Some(fault),
-            expected: "`yes` or `no`".to_owned(),
-        };
-        let valid = |text: &str| ["yes", "no"].contains(&text).then(|| text.to_owned());
-        let draw = |policy: &Policy| policy.draw(key, Some(fault), odds).map(|_| "yes".to_owned());
-        self.ask(key, kind, valid, draw) == "yes"
+        self.ask(key, Kind::Flip(fault), odds) == Answer::Flip(true)
     }
 
     /// Which of `names` this point takes: an index. Default: 0. A seed leaves the default with `odds`, for any of the
@@ -198,21 +159,15 @@ impl Choices {
     /// If there are no names to pick from.
     pub fn pick(&self, key: &str, names: &[&str], odds: f64) -> usize {
         assert!(!names.is_empty(), "choice `{key}`: nothing to pick from");
-        let kind = Kind {
-            default: names[0].to_owned(),
-            alternatives: names[1..].iter().map(|&n| n.to_owned()).collect(),
-            fault: None,
-            expected: format!("one of {}", names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ")),
-        };
-        let valid = |text: &str| names.contains(&text).then(|| text.to_owned());
-        let draw = |policy: &Policy| Some(names[policy.pick(key, names.len(), odds)?].to_owned());
-        let taken = self.ask(key, kind, valid, draw);
-        names.iter().position(|&n| n == taken).unwrap_or(0)
+        match self.ask(key, Kind::Pick(names.iter().map(|&name| name.to_owned()).collect()), odds) {
+            Answer::Pick(index) => index,
+            _ => 0,
+        }
     }
 
     /// All points asked for so far, in the order of their first question.
     pub fn points(&self) -> Vec<Point> {
-        self.state().points.values().cloned().collect()
+        self.state().asked.iter().map(|(key, asked)| asked.point(key)).collect()
     }
 
     /// What did not fit: pins that their points do not take, keys asked for as two things.
@@ -223,64 +178,46 @@ impl Choices {
     /// Keys of pins that nobody has asked for.
     pub fn unused_pins(&self) -> Vec<String> {
         let state = self.state();
-        state
-            .pins
-            .iter()
-            .map(|(key, _)| key)
-            .filter(|&key| !state.points.contains_key(key))
-            .map(str::to_owned)
-            .collect()
+        state.pins.iter().map(|(key, _)| key).filter(|&key| !state.asked.contains_key(key)).map(str::to_owned).collect()
     }
 
     /// Of the keys asked for, the one that `key` resembles most: what a mistyped pin may have meant.
     pub fn nearest_key(&self, key: &str) -> Option<String> {
-        nearest(key, self.state().points.keys().map(String::as_str))
+        nearest(key, self.state().asked.keys().map(String::as_str))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ask(
-        &self,
-        key: &str,
-        kind: Kind,
-        valid: impl Fn(&str) -> Option<String>,
-        draw: impl FnOnce(&Policy) -> Option<String>,
-    ) -> String {
+    fn ask(&self, key: &str, kind: Kind, odds: f64) -> Answer {
         let mut state = self.state();
-        if let Some(point) = state.points.get(key) {
-            let (taken, first) = (point.taken.clone(), described(&point.default, &point.alternatives));
-            if (&point.default, &point.alternatives) == (&kind.default, &kind.alternatives) {
-                return taken;
+        if let Some(asked) = state.asked.get(key) {
+            if asked.kind == kind {
+                return asked.answer;
             }
-            let second = described(&kind.default, &kind.alternatives);
+            let (first, second, default) = (asked.kind.expected(), kind.expected(), kind.default());
             state.problems.push(Problem::Clash { key: key.to_owned(), first, second });
-            return valid(&taken).unwrap_or(kind.default);
+            return default;
         }
-        let pin = state.pins.get(key).map(str::to_owned);
-        let pinned = pin.as_deref().and_then(&valid);
-        if let (Some(value), None) = (pin, &pinned) {
-            let values = [&kind.default].into_iter().chain(&kind.alternatives).map(String::as_str);
-            let (nearest, expected) = (nearest(&value, values), kind.expected);
-            state.problems.push(Problem::Value { key: key.to_owned(), value, expected, nearest });
-        }
-        let is_pinned = pinned.is_some();
-        let taken = pinned.or_else(|| draw(&state.policy)).unwrap_or_else(|| kind.default.clone());
-        let point = Point {
-            key: key.to_owned(),
-            taken: taken.clone(),
-            default: kind.default,
-            alternatives: kind.alternatives,
-            fault: kind.fault,
-            pinned: is_pinned,
+        let pin = state.pins.get(key).map(|value| (value.to_owned(), kind.read(value)));
+        let pinned = matches!(pin, Some((_, Some(_))));
+        let answer = match pin {
+            Some((_, Some(answer))) => answer,
+            other => {
+                if let Some((value, None)) = other {
+                    state.problems.push(kind.problem(key, value));
+                }
+                state.policy.draw(key, &kind, odds).unwrap_or(kind.default())
+            }
         };
-        if taken != point.default {
-            let draft = state.trace.entry("choice", key.to_owned()).text(format!("{key}={taken}"));
-            draft.field("value", &taken).field("default", &point.default).record();
+        if answer != kind.default() {
+            let (value, default) = (kind.show(answer), kind.show(kind.default()));
+            let draft = state.trace.entry("choice", key.to_owned()).text(format!("{key}={value}"));
+            draft.field("value", value).field("default", default).record();
         }
-        state.points.insert(key.to_owned(), point);
-        taken
+        state.asked.insert(key.to_owned(), Asked { kind, answer, pinned });
+        answer
     }
 }
 
@@ -291,16 +228,111 @@ impl fmt::Debug for Choices {
     }
 }
 
-/// What a point may take.
-struct Kind {
-    default: String,
-    alternatives: Vec<String>,
-    fault: Option<&'static Fault>,
-    expected: String,
+impl Asked {
+    fn point(&self, key: &str) -> Point {
+        Point {
+            key: key.to_owned(),
+            taken: self.kind.show(self.answer),
+            default: self.kind.show(self.kind.default()),
+            alternatives: self.kind.alternatives(),
+            fault: self.kind.fault(),
+            pinned: self.pinned,
+        }
+    }
 }
 
-fn described(default: &str, alternatives: &[String]) -> String {
-    format!("`{default}` or {}", alternatives.iter().map(|a| format!("`{a}`")).collect::<Vec<_>>().join(", "))
+/// What can be asked.
+enum Kind {
+    Delay(DelaySpec),
+    Flip(&'static Fault),
+    Pick(Vec<String>),
+}
+
+/// What it can be answered.
+#[derive(Clone, Copy, PartialEq)]
+enum Answer {
+    Delay(Duration),
+    Flip(bool),
+    Pick(usize),
+}
+
+impl PartialEq for Kind {
+    fn eq(&self, other: &Kind) -> bool {
+        match (self, other) {
+            (Kind::Delay(a), Kind::Delay(b)) => (a.fault, a.min, a.max) == (b.fault, b.min, b.max),
+            (Kind::Flip(a), Kind::Flip(b)) => a == b,
+            (Kind::Pick(a), Kind::Pick(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+
+impl Kind {
+    fn default(&self) -> Answer {
+        match self {
+            Kind::Delay(_) => Answer::Delay(Duration::ZERO),
+            Kind::Flip(_) => Answer::Flip(false),
+            Kind::Pick(_) => Answer::Pick(0),
+        }
+    }
+
+    fn fault(&self) -> Option<&'static Fault> {
+        match self {
+            Kind::Delay(spec) => Some(spec.fault),
+            Kind::Flip(fault) => Some(fault),
+            Kind::Pick(_) => None,
+        }
+    }
+
+    /// In the form in which it can be pinned.
+    fn show(&self, answer: Answer) -> String {
+        match (self, answer) {
+            (_, Answer::Delay(delay)) => print_delay(delay),
+            (_, Answer::Flip(yes)) => if yes { "yes" } else { "no" }.to_owned(),
+            (Kind::Pick(names), Answer::Pick(index)) => names[index].clone(),
+            (_, Answer::Pick(index)) => index.to_string(),
+        }
+    }
+
+    /// A pinned value; `None` for one that this point does not take.
+    fn read(&self, value: &str) -> Option<Answer> {
+        match self {
+            Kind::Delay(spec) => parse_delay(value).filter(|delay| *delay <= spec.max).map(Answer::Delay),
+            Kind::Flip(_) => ["no", "yes"].iter().position(|v| *v == value).map(|at| Answer::Flip(at == 1)),
+            Kind::Pick(names) => names.iter().position(|name| name == value).map(Answer::Pick),
+        }
+    }
+
+    fn alternatives(&self) -> Vec<String> {
+        match self {
+            Kind::Delay(spec) => {
+                let mut all: Vec<_> = [0.0, 0.5, 1.0].map(|at| print_delay(log_uniform(at, spec.min, spec.max))).into();
+                all.dedup();
+                all
+            }
+            Kind::Flip(_) => vec!["yes".to_owned()],
+            Kind::Pick(names) => names[1..].to_vec(),
+        }
+    }
+
+    fn expected(&self) -> String {
+        match self {
+            Kind::Delay(spec) => {
+                let most = print_delay(spec.max);
+                format!("a delay of at most `{most}`, such as `{}`", print_delay(log_uniform(0.0, spec.min, spec.max)))
+            }
+            Kind::Flip(_) => "`yes` or `no`".to_owned(),
+            Kind::Pick(names) => {
+                format!("one of {}", names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
+
+    fn problem(&self, key: &str, value: String) -> Problem {
+        let (default, others) = (self.show(self.default()), self.alternatives());
+        let nearest = nearest(&value, [&default].into_iter().chain(&others).map(String::as_str));
+        Problem::Value { key: key.to_owned(), value, expected: self.expected(), nearest }
+    }
 }
 
 /// Of `names`, the one that `word` resembles most, if it resembles any.
@@ -316,31 +348,23 @@ struct Policy {
 }
 
 impl Policy {
-    /// Randomness for a choice that leaves its default; `None` for the default.
-    fn draw(&self, key: &str, fault: Option<&Fault>, odds: f64) -> Option<StdRng> {
+    /// What a choice takes that leaves its default; `None` for the default. Depends on the seed and the key alone.
+    fn draw(&self, key: &str, kind: &Kind, odds: f64) -> Option<Answer> {
         let Source::Seed(seed) = self.source else { return None };
-        if fault.is_some_and(|f| !self.allowed.permits(f.legality)) {
+        if kind.fault().is_some_and(|fault| !self.allowed.permits(fault.legality)) {
             return None;
         }
         let mut rng = StdRng::seed_from_u64(xxhash_rust::xxh3::xxh3_64_with_seed(key.as_bytes(), seed));
-        rng.random_bool(odds.clamp(0.0, 1.0)).then_some(rng)
+        if !rng.random_bool(odds.clamp(0.0, 1.0)) {
+            return None;
+        }
+        Some(match kind {
+            Kind::Delay(spec) => Answer::Delay(log_uniform(rng.random(), spec.min, spec.max)),
+            Kind::Flip(_) => Answer::Flip(true),
+            Kind::Pick(names) if names.len() == 1 => return None,
+            Kind::Pick(names) => Answer::Pick(rng.random_range(1..names.len())),
+        })
     }
-
-    fn delay(&self, key: &str, spec: &DelaySpec) -> Option<Duration> {
-        let mut rng = self.draw(key, Some(spec.fault), spec.odds)?;
-        Some(log_uniform(rng.random(), spec.min, spec.max))
-    }
-
-    fn pick(&self, key: &str, names: usize, odds: f64) -> Option<usize> {
-        let mut rng = self.draw(key, None, odds).filter(|_| names > 1)?;
-        Some(rng.random_range(1..names))
-    }
-}
-
-fn alternatives(spec: &DelaySpec) -> Vec<String> {
-    let mut all: Vec<_> = [0.0, 0.5, 1.0].map(|at| print_delay(log_uniform(at, spec.min, spec.max))).into();
-    all.dedup();
-    all
 }
 
 /// The point `at` (0.0 to 1.0) of a logarithmic scale from `min` to `max`, to two significant digits.

@@ -162,7 +162,10 @@ fn a_key_asked_for_as_two_things_is_a_problem() {
     let choices = Choices::benign();
     choices.flip("k", &LATE, 0.0);
     assert_eq!(choices.pick("k", &["a", "b"], 0.0), 0);
-    assert_eq!(choices.problems()[0].to_string(), "choice `k`: asked for as `a` or `b`, but before as `no` or `yes`");
+    assert_eq!(
+        choices.problems()[0].to_string(),
+        "choice `k`: asked for one of `a`, `b`, but before for `yes` or `no`"
+    );
 }
 
 #[test]

@@ -1,10 +1,14 @@
 //! What a run's end, whatever it is, leaves behind: an outcome, its trace, and a zygote that goes on.
 
+#[path = "support/processes.rs"]
+mod processes;
+
 use photofinish_sim::choices::Choices;
 use photofinish_sim::host::HostSpec;
 use photofinish_sim::trace::Trace;
 use photofinish_sim::world::{World, WorldConfig};
 use photofinish_sim::zygote::{self, Exit, Finished, Zygote};
+use processes::{alive, children, kill, threads};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -84,6 +88,13 @@ fn body(request: &[u8], trace: Trace) -> Vec<u8> {
                 sleep_past_libc(3600);
             }
             return pid.to_string().into_bytes();
+        }
+        "hoard" => {
+            // Zeroed memory that nobody touches takes none of the machine's.
+            let mut hoard = Vec::new();
+            loop {
+                hoard.push(std::hint::black_box(vec![0u8; 256 << 20]));
+            }
         }
         "flood" => (0..1_000_000).for_each(|_| {
             trace.entry("log", "info").text("x".repeat(1000)).record();
@@ -243,6 +254,11 @@ tests! {
 
     fn a_fault_is_an_outcome() {
         ends("segfault", PLENTY, Exit::Signal(libc::SIGSEGV));
+    }
+
+    fn memory_without_end_is_an_outcome() {
+        let finished = ends("hoard", PLENTY, Exit::Signal(libc::SIGABRT));
+        assert!(String::from_utf8_lossy(&finished.stderr).contains("memory allocation of 268435456 bytes failed"));
     }
 
     fn an_endless_loop_is_killed_at_the_limit() {
@@ -487,34 +503,4 @@ fn parent() -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(zygote::this_test()).env(PARENT, "1");
     command
-}
-
-fn kill(pid: u32, signal: i32) {
-    // SAFETY: a signal to a process that this test started, or to one of its threads.
-    unsafe { libc::kill(pid as i32, signal) };
-}
-
-fn threads(pid: u32) -> Vec<u32> {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
-    threads.filter_map(|t| t.ok()?.file_name().to_str()?.parse().ok()).collect()
-}
-
-/// State and parent of every process, from `/proc/<pid>/stat`.
-fn processes() -> Vec<(u32, String, u32)> {
-    let pids = std::fs::read_dir("/proc").unwrap().filter_map(|e| e.ok()?.file_name().to_str()?.parse::<u32>().ok());
-    let process = |pid| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-        Some((pid, fields.next()?.to_owned(), fields.next()?.parse().ok()?))
-    };
-    pids.filter_map(process).collect()
-}
-
-fn children(parent: u32) -> Vec<u32> {
-    processes().into_iter().filter(|(.., ppid)| *ppid == parent).map(|(pid, ..)| pid).collect()
-}
-
-/// A process that ended but that nobody waited for yet does not live.
-fn alive(pid: u32) -> bool {
-    processes().iter().any(|(p, state, _)| *p == pid && state != "Z")
 }

@@ -23,6 +23,9 @@ const STACK: usize = 8 << 20;
 /// What a run may write to one file, bytes: its standard output is in memory, and a hang may print.
 const FILE_LIMIT: libc::rlim_t = 1 << 30;
 
+/// Private memory that a run may ask for, bytes: code that never stops asking aborts, and leaves the machine alone.
+const MEMORY_LIMIT: libc::rlim_t = 4 << 30;
+
 /// What a run's process leaves in its report file: nothing, until it is complete.
 #[derive(Debug, PartialEq)]
 pub(super) enum Report {
@@ -100,6 +103,7 @@ fn prepared(zygote: u32, socket: &UnixStream, files: &Received) -> io::Result<(V
         libc::umask(0o022);
     }
     set_soft_limit(libc::RLIMIT_FSIZE, FILE_LIMIT);
+    set_soft_limit(libc::RLIMIT_DATA, MEMORY_LIMIT);
     let trace = Trace::shared(Region::map(files.trace.try_clone()?)?);
     trace::set_of_this_process(trace.clone());
     std::panic::set_hook(Box::new(on_panic));
