@@ -109,6 +109,8 @@ pub struct Choices(Arc<Mutex<State>>);
 struct State {
     policy: Policy,
     pins: Pins,
+    /// Delays for whole families of points, the newest last: [`Choices::slow`].
+    slow: Vec<(String, Duration)>,
     trace: Trace,
     asked: IndexMap<String, Asked>,
     problems: Vec<Problem>,
@@ -130,7 +132,7 @@ impl Choices {
     /// As [`Choices::new`], where also the faults in `allowed` may be drawn.
     pub fn with_allowed(source: Source, pins: Pins, trace: Trace, allowed: Allowed) -> Choices {
         let policy = Policy { source, allowed };
-        let state = State { policy, pins, trace, asked: IndexMap::new(), problems: Vec::new() };
+        let state = State { policy, pins, slow: Vec::new(), trace, asked: IndexMap::new(), problems: Vec::new() };
         Choices(Arc::new(Mutex::new(state)))
     }
 
@@ -144,6 +146,26 @@ impl Choices {
         match self.ask(key, Kind::Delay(*spec), spec.odds) {
             Answer::Delay(delay) => delay,
             _ => Duration::ZERO,
+        }
+    }
+
+    /// From now on every delay asked for whose key is `prefix`, or goes on behind it with `/` or `#`, is `by`, unless it
+    /// is pinned. The newest rule that fits counts; `Duration::ZERO` ends a rule. For scripts: no fault, no draw.
+    ///
+    /// ```
+    /// # use photofinish_sim::choices::{Choices, DelaySpec};
+    /// # use photofinish_sim::gate::ITEM_DELAY;
+    /// # use std::time::Duration;
+    /// let choices = Choices::benign();
+    /// choices.slow("call/driver/GET", Duration::from_secs(2));
+    /// assert_eq!(choices.delay("call/driver/GET/pods/demo#1", &ITEM_DELAY), Duration::from_secs(2));
+    /// assert_eq!(choices.delay("call/driver/GETS/pods/demo#1", &ITEM_DELAY), Duration::ZERO);
+    /// ```
+    pub fn slow(&self, prefix: &str, by: Duration) {
+        let mut state = self.state();
+        state.slow.retain(|(p, _)| p != prefix);
+        if !by.is_zero() {
+            state.slow.push((prefix.to_owned(), by));
         }
     }
 
@@ -208,7 +230,8 @@ impl Choices {
                 if let Some((value, None)) = other {
                     state.problems.push(kind.problem(key, value));
                 }
-                state.policy.draw(key, &kind, odds).unwrap_or(kind.default())
+                let slowed = state.slowed(key).filter(|_| matches!(kind, Kind::Delay(_))).map(Answer::Delay);
+                slowed.or_else(|| state.policy.draw(key, &kind, odds)).unwrap_or(kind.default())
             }
         };
         if answer != kind.default() {
@@ -225,6 +248,15 @@ impl fmt::Debug for Choices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state();
         f.debug_struct("Choices").field("source", &state.policy.source).field("pins", &state.pins).finish()
+    }
+}
+
+impl State {
+    /// The newest rule of [`Choices::slow`] that fits.
+    fn slowed(&self, key: &str) -> Option<Duration> {
+        let fits =
+            |prefix: &str| key.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '#']));
+        self.slow.iter().rev().find(|(prefix, _)| fits(prefix)).map(|(_, by)| *by)
     }
 }
 

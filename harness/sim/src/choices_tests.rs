@@ -8,6 +8,10 @@ static REORDER: Fault = Fault { name: "reorder", legality: Legality::Never, cont
 const SPEC: DelaySpec =
     DelaySpec { fault: &LATE, odds: 0.5, min: Duration::from_millis(1), max: Duration::from_secs(10) };
 
+fn secs(s: u64) -> Duration {
+    Duration::from_secs(s)
+}
+
 fn seeded(seed: u64) -> Choices {
     Choices::new(Source::Seed(seed), Pins::default(), Trace::new())
 }
@@ -195,4 +199,23 @@ fn points_tell_what_else_could_have_happened() {
         [r#"d +0s ["+1ms", "+100ms", "+10s"] Some("late")"#, r#"f yes ["yes"] Some("late")"#, r#"p a ["b", "c"] None"#,]
     );
     assert!(points[1].pinned && !points[0].pinned);
+}
+
+#[test]
+fn slowed_delays_are_as_long_as_the_newest_rule_says_unless_they_are_pinned() {
+    let choices = Choices::new(Source::Seed(1), "call/a/GET/pods#3=+5ms".parse().unwrap(), Trace::new());
+    let never = DelaySpec { odds: 0.0, ..SPEC };
+    choices.slow("call/a", secs(1));
+    choices.slow("call/a/GET", secs(2));
+    assert_eq!(choices.delay("call/a/GET/pods#1", &never), secs(2));
+    assert_eq!(choices.delay("call/a/PUT/pods#1", &never), secs(1));
+    assert_eq!(choices.delay("call/ab/PUT/pods#1", &never), Duration::ZERO);
+    assert_eq!(choices.delay("call/a/GET/pods#3", &never), Duration::from_millis(5));
+    choices.slow("call/a", secs(60));
+    assert_eq!(choices.delay("call/a/GET/pods#4", &never), secs(60), "the newest, and beyond what is drawn");
+    choices.slow("call/a", Duration::ZERO);
+    choices.slow("call/a/GET", Duration::ZERO);
+    assert_eq!(choices.delay("call/a/GET/pods#5", &never), Duration::ZERO);
+    assert_eq!(choices.delay("call/a/GET/pods#1", &never), secs(2), "what was answered stays answered");
+    assert!(!choices.flip("call/a/GET/pods#6", &LATE, 0.0));
 }
