@@ -22,6 +22,8 @@
 mod lines;
 mod play;
 mod recording;
+#[path = "../support/mod.rs"]
+mod support;
 
 use recording::Recording;
 

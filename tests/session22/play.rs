@@ -9,13 +9,14 @@ use photofinish_apiserver::ApiServer;
 use photofinish_openshell::BoxError;
 use photofinish_openshell::cluster::controller::{self, Profile};
 use photofinish_sim::choices::Choices;
-use photofinish_sim::host::{HostCtx, HostSpec};
+use photofinish_sim::host::HostSpec;
 use photofinish_sim::trace::Trace;
 use photofinish_sim::world::{World, WorldConfig, on_own_thread};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
 use crate::recording::{Do, Recording, Seen, Step};
+use crate::support;
 
 const NAMESPACE: &str = "as2";
 /// When the script starts: a whole second, and late enough for the controller's first lists.
@@ -37,7 +38,7 @@ pub(crate) fn run(recording: &Recording) -> Vec<Seen> {
     on_own_thread(move || {
         let mut builder = World::builder(WorldConfig::default(), Trace::new(), Choices::benign());
         let server = ApiServer::builder().build();
-        builder.host("api", HostSpec::new(), move |ctx| api(ctx, server.clone()));
+        builder.host("api", HostSpec::new(), move |ctx| support::api(ctx, server.clone()));
         builder.host("agent-sandbox", HostSpec::new(), |ctx| async move {
             controller::run(ctx.wire.kube("http://api", NAMESPACE), Profile::V056, controller::Config::default()).await
         });
@@ -57,15 +58,6 @@ pub(crate) fn run(recording: &Recording) -> Vec<Seen> {
     let seen = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
     assert!(!seen.is_empty(), "the watches saw nothing");
     seen
-}
-
-async fn api(ctx: HostCtx, server: ApiServer) -> Result<(), BoxError> {
-    let incoming = ctx.wire.listen(80).await?;
-    let client = |io: &photofinish_sim::wire::Io| photofinish_apiserver::ConnInfo {
-        client: io.peer_host().map(|host| host.to_string()).unwrap_or_default(),
-        connection: io.id(),
-    };
-    Ok(server.serve(incoming, client).await?)
 }
 
 async fn record(client: Client, script: Arc<[Step]>, seen: Arc<Mutex<Vec<Seen>>>) -> Result<(), BoxError> {
