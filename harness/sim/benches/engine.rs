@@ -91,7 +91,12 @@ fn main() -> ExitCode {
     row("a kube GET", format!("{per_get:.1?}"), "<= 25 us", per_get <= Duration::from_micros(25));
     row("the same on turmoil, 1 ms ticks", format!("{:.1?}", theirs / GETS), "", true);
     row("turmoil is slower by", format!("{ratio:.0}x"), ">= 100x", ratio >= 100.0);
-    row("an idle hour of five hosts, a timer a second", format!("{hour:.1?}"), "<= 50 ms", hour <= Duration::from_millis(50));
+    row(
+        "an idle hour of five hosts, a timer a second",
+        format!("{hour:.1?}"),
+        "<= 50 ms",
+        hour <= Duration::from_millis(50),
+    );
     let strict = std::env::var_os("PHOTOFINISH_BENCH_STRICT").is_some_and(|v| v == "1");
     if strict && missed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

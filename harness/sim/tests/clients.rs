@@ -142,7 +142,10 @@ fn a_tonic_client_talks_to_a_tonic_server_that_crashes_and_comes_back() {
             said(w)
         },
     );
-    assert_eq!(said[..2], ["gateway: b\"gateway on connection 1\"", "gateway: FailedPrecondition: gateway asks nothing"]);
+    assert_eq!(
+        said[..2],
+        ["gateway: b\"gateway on connection 1\"", "gateway: FailedPrecondition: gateway asks nothing"]
+    );
     assert!(said[2].starts_with("gateway: Unavailable: "), "{said:?}");
     assert_eq!(said[3..], ["gateway: b\"gateway on connection 2\""], "{said:?}");
 }
