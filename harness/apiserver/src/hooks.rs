@@ -81,9 +81,9 @@ pub trait Hooks: Send + Sync {
         let _ = (call, status, rv);
     }
 
-    /// A watch begins.
-    fn watch_stream(&self, client: &str, resource: &str) -> Box<dyn WatchPipe> {
-        let _ = (client, resource);
+    /// A watch begins: of a collection, or of the one object of this `name` in it.
+    fn watch_stream(&self, client: &str, resource: &str, name: Option<&str>) -> Box<dyn WatchPipe> {
+        let _ = (client, resource, name);
         Box::new(Straight::default())
     }
 }

@@ -246,7 +246,7 @@ impl<'a> Operation<'a> {
             selector = selector.and_name(name);
         }
         let options = watch::Options::parse(self.query)?;
-        let pipe = self.hooks.watch_stream(self.client, &self.resource.plural);
+        let pipe = self.hooks.watch_stream(self.client, &self.resource.plural, selector.name());
         let watch = Watch::new(self.store.clone(), self.table, self.view(), self.namespace(), selector, &options, pipe);
         Ok(Answer { code: StatusCode::OK, body: Body::lines(watch.lines()), revision: None })
     }

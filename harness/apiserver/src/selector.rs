@@ -53,6 +53,11 @@ impl Selector {
         self
     }
 
+    /// The only name that is selected, if there is one.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.fields.iter().find(|f| f.path == "metadata.name" && f.equal).map(|f| f.value.as_str())
+    }
+
     /// Whether the object is in the selection.
     pub(crate) fn matches(&self, object: &Value) -> bool {
         let labels = object.pointer("/metadata/labels").and_then(Value::as_object);

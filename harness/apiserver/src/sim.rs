@@ -3,7 +3,7 @@
 //! | what | key or entry |
 //! |---|---|
 //! | extra delay before a call is handled | choice `call/<client>/<VERB>/<resource>/<name>#<n>`; no name for collections |
-//! | a watch stream, which can be held | gate stream `<client>/<resource>`; each event also asks `watch/<client>/<resource>/<object>#<n>` |
+//! | a watch stream, which can be held | gate stream `<client>/<resource>`, of one object `<client>/<resource>/<name>`; each event also asks `watch/<client>/<resource>/<object>#<n>` |
 //! | an answer | entry `http`, named by the verb: `client`, `path`, `status`, `rv` of a write, `connection` |
 //! | an event handed to a stream's body | entry `watch`, named by its type: `stream`, `object`, `rv` |
 
@@ -121,8 +121,11 @@ impl Hooks for SimHooks {
         draft.field("connection", call.conn.connection).record();
     }
 
-    fn watch_stream(&self, client: &str, resource: &str) -> Box<dyn WatchPipe> {
-        let stream = format!("{client}/{resource}");
+    fn watch_stream(&self, client: &str, resource: &str, name: Option<&str>) -> Box<dyn WatchPipe> {
+        let stream = match name {
+            Some(name) => format!("{client}/{resource}/{name}"),
+            None => format!("{client}/{resource}"),
+        };
         let (sender, receiver) = self.gates.open(&stream);
         Box::new(Gated { stream, trace: self.trace.clone(), sender, receiver })
     }
