@@ -89,7 +89,16 @@ pub async fn run(client: Client, gateway: Channel, config: Config) -> Result<(),
     let events = pods.filter_map(|event| {
         std::future::ready(event.inspect_err(|error| warn!(%error, "watch of supervisor pods failed")).ok())
     });
-    play(events.boxed(), gateway, config).await;
+    follow(events.boxed(), gateway, config).await
+}
+
+/// The same for Pods that somebody else watches: without a cluster.
+pub async fn follow(
+    events: impl Stream<Item = Event<Pod>> + Unpin,
+    gateway: Channel,
+    config: Config,
+) -> Result<(), BoxError> {
+    play(events, gateway, config).await;
     Ok(())
 }
 

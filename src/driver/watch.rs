@@ -36,6 +36,7 @@ impl Driver {
     ) -> Result<mpsc::Receiver<Result<WatchSandboxesEvent, Status>>, DriverError> {
         self.reconcile().await?;
         let (sender, receiver) = mpsc::channel(CHANNEL);
+        tracing::debug!("snapshot stream opened");
         let (watching, periodic) = (self.clone(), self.clone());
         let (for_watch, for_period) = (sender.clone(), sender);
         self.spawn(async move { watching.watch(&for_watch).await });
@@ -45,11 +46,16 @@ impl Driver {
 
     /// Every sandbox of this gateway as a snapshot, one after another, sorted by name and id.
     pub(super) async fn snapshots(&self) -> Result<Vec<DriverSandbox>, DriverError> {
+        Ok(self.snapshots_and_origins().await?.into_iter().map(|(snapshot, _)| snapshot).collect())
+    }
+
+    async fn snapshots_and_origins(&self) -> Result<Vec<(DriverSandbox, Origin)>, DriverError> {
         let mut snapshots = Vec::new();
         for sandbox in self.find_all().await? {
-            snapshots.extend(self.snapshot(&sandbox).await);
+            let snapshot = self.snapshot(&sandbox).await;
+            snapshots.extend(snapshot.map(|snapshot| (snapshot, Origin::of(&sandbox, "list"))));
         }
-        snapshots.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
+        snapshots.sort_by(|(a, _), (b, _)| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
         Ok(snapshots)
     }
 
@@ -65,10 +71,10 @@ impl Driver {
             if let Err(e) = self.reconcile().await {
                 tracing::warn!(error = %e, "sandboxes could not be listed for reconciliation");
             }
-            match self.snapshots().await {
+            match self.snapshots_and_origins().await {
                 Ok(snapshots) => {
-                    for snapshot in snapshots {
-                        if send(sender, changed(snapshot)).await.is_err() {
+                    for (snapshot, origin) in snapshots {
+                        if send_snapshot(sender, snapshot, origin).await.is_err() {
                             return;
                         }
                     }
@@ -121,7 +127,7 @@ impl Driver {
             Event::Apply(sandbox) | Event::InitApply(sandbox) => {
                 ids.insert(sandbox.name().to_owned(), sandbox.id().to_owned());
                 match self.snapshot(&sandbox).await {
-                    Some(snapshot) => send(sender, changed(snapshot)).await,
+                    Some(snapshot) => send_snapshot(sender, snapshot, Origin::of(&sandbox, "watch")).await,
                     None => Ok(()),
                 }
             }
@@ -157,8 +163,35 @@ impl Driver {
     }
 }
 
-fn changed(sandbox: DriverSandbox) -> Payload {
-    Payload::Sandbox(SandboxEvent { sandbox: Some(sandbox) })
+/// The resource that a snapshot was made from, for the log: the snapshot itself tells none of this.
+struct Origin {
+    operation: String,
+    bootstrap_phase: String,
+    resource_version: String,
+    producer: &'static str,
+}
+
+impl Origin {
+    fn of(sandbox: &Sandbox, producer: &'static str) -> Origin {
+        let annotation = |key: &str| sandbox.annotation(key).unwrap_or_default().to_owned();
+        Origin {
+            operation: annotation(names::BOOTSTRAP_OPERATION),
+            bootstrap_phase: annotation(names::BOOTSTRAP_PHASE),
+            resource_version: sandbox.resource_version().to_owned(),
+            producer,
+        }
+    }
+}
+
+/// Logs right behind the send, with no await in between: the log has the order of the channel.
+async fn send_snapshot(sender: &Sender, sandbox: DriverSandbox, origin: Origin) -> Result<(), Closed> {
+    let (id, name) = (sandbox.id.clone(), sandbox.name.clone());
+    send(sender, Payload::Sandbox(SandboxEvent { sandbox: Some(sandbox) })).await?;
+    tracing::debug!(
+        sandbox_id = %id, sandbox_name = %name, producer = origin.producer, operation = %origin.operation,
+        bootstrap_phase = %origin.bootstrap_phase, resource_version = %origin.resource_version, "snapshot sent"
+    );
+    Ok(())
 }
 
 async fn send(sender: &Sender, payload: Payload) -> Result<(), Closed> {

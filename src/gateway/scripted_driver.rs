@@ -13,6 +13,7 @@ use tokio::time::sleep;
 use tonic::transport::Server;
 use tonic::transport::server::Connected;
 use tonic::{Code, Request, Response, Status};
+use tracing::debug;
 
 use crate::BoxError;
 use crate::pb::compute::compute_driver_server::{ComputeDriver, ComputeDriverServer};
@@ -64,6 +65,13 @@ pub struct Answered {
     pub code: Code,
 }
 
+impl Default for ScriptedDriver {
+    /// A driver whose script is empty: every call succeeds, no snapshot comes.
+    fn default() -> Self {
+        ScriptedDriver::new(Script::default())
+    }
+}
+
 impl ScriptedDriver {
     /// A driver at the beginning of its script.
     pub fn new(script: Script) -> ScriptedDriver {
@@ -78,6 +86,14 @@ impl ScriptedDriver {
             calls: Vec::new(),
         };
         ScriptedDriver { shared: Arc::new(Shared { state: Mutex::new(state), changed: watch::Sender::new(0) }) }
+    }
+
+    /// Adds a script behind what is left of the present one.
+    pub fn feed(&self, script: Script) {
+        self.change(|state| {
+            state.watch.extend(script.watch);
+            state.answers.extend(script.answers);
+        });
     }
 
     /// Serves until `incoming` ends.
@@ -208,6 +224,11 @@ impl State {
         Ok(match entry.action {
             Action::Send(sandbox) => {
                 let sandbox = self.identified(sandbox);
+                let (operation, bootstrap_phase) = entry.marker;
+                debug!(
+                    sandbox_id = %sandbox.id, sandbox_name = %sandbox.name, producer = "script", operation = %operation,
+                    bootstrap_phase = %bootstrap_phase, "snapshot sent"
+                );
                 if !entry.late {
                     self.truth.insert(sandbox.id.clone(), sandbox.clone());
                 }
@@ -319,6 +340,7 @@ impl ComputeDriver for ScriptedDriver {
         _: Request<WatchSandboxesRequest>,
     ) -> Result<Response<Self::WatchSandboxesStream>, Status> {
         let driver = self.clone();
+        debug!("snapshot stream opened");
         let watch = self.change(|state| {
             state.watches += 1;
             state.watches

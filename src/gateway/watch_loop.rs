@@ -79,6 +79,7 @@ pub(crate) async fn run(gateway: Arc<Gateway>) {
 async fn watch(gateway: &Arc<Gateway>) -> Result<(), Status> {
     gateway.capabilities().await?;
     let mut events = gateway.driver().watch_sandboxes(WatchSandboxesRequest {}).await?.into_inner();
+    debug!("driver watch: opened");
     while let Some(event) = events.message().await? {
         match event.payload {
             Some(Payload::Sandbox(event)) => {
@@ -87,6 +88,7 @@ async fn watch(gateway: &Arc<Gateway>) -> Result<(), Status> {
                     "driver_watch.sandbox_updated", sandbox_id = %snapshot.id, sandbox_name = %snapshot.name
                 );
                 let id = snapshot.id.clone();
+                span.in_scope(|| debug!(sandbox_id = %id, sandbox_name = %snapshot.name, "snapshot received"));
                 if let Err(error) = gateway.sandbox_updated(snapshot).instrument(span).await {
                     warn!(%error, sandbox_id = %id, "a snapshot of the driver was not applied");
                 }

@@ -4,7 +4,7 @@
 //!
 //! | action | what it does | modifiers |
 //! |---|---|---|
-//! | `"sandbox": {…}` | sends a snapshot on the watch; from then on Get and List show it too | `after_ms`, `wait`, `on`, `late` |
+//! | `"sandbox": {…}` | sends a snapshot on the watch; from then on Get and List show it too | `after_ms`, `wait`, `on`, `late`, `marker` |
 //! | `"truth": {…}` | only Get and List show this from now on | `after_ms`, `wait`, `on` |
 //! | `"deleted": "demo"` | sends that the sandbox is gone; Get and List know it no more | `after_ms`, `wait`, `on`, `late` |
 //! | `"platform": {"name": "demo", "event": "…"}` | sends a platform event | `after_ms`, `wait`, `on` |
@@ -14,6 +14,7 @@
 //! Entries of the watch are played in their order, each after the one before:
 //! first `on` (`"stop#2"`: the second StopSandbox was answered; `"stop"` is the first), then `wait` (until that name is
 //! released from outside), then `after_ms` (a pause). `late` sends an outdated snapshot: what Get and List show stays.
+//! `marker` (`"stop/suspending"`) tells the log from what state of the resource the snapshot was made.
 //! Answers are given to calls of `create`, `start`, `stop`, `delete`, `get`, `list` in their order, whatever the watch
 //! does meanwhile; a call without one succeeds at once (Get of an unknown sandbox: NOT_FOUND). `identity` is the runtime
 //! identity that a create or start returns.
@@ -55,6 +56,8 @@ pub(super) struct Entry {
     pub(super) wait: Option<String>,
     pub(super) after: Duration,
     pub(super) late: bool,
+    /// Operation and phase of the bootstrap marker of the resource behind a snapshot; empty for none.
+    pub(super) marker: (String, String),
     pub(super) action: Action,
 }
 
@@ -161,8 +164,10 @@ impl Script {
             return Ok(());
         }
         let may_be_late = ["sandbox", "deleted"].contains(&action);
-        entry.only(if may_be_late {
-            &["sandbox", "deleted", "wait", "after_ms", "on", "late"]
+        entry.only(if action == "sandbox" {
+            &["sandbox", "wait", "after_ms", "on", "late", "marker"]
+        } else if may_be_late {
+            &["deleted", "wait", "after_ms", "on", "late"]
         } else {
             &["truth", "platform", "end", "wait", "after_ms", "on"]
         })?;
@@ -179,7 +184,13 @@ impl Script {
                 Action::Platform { name: platform.required("name")?, event: platform.required("event")? }
             }
         };
-        self.watch.push(Entry { on, wait, after, late, action });
+        let marker = entry.text("marker")?.unwrap_or_default();
+        let marker = match marker.split_once('/') {
+            Some((operation, phase)) => (operation.to_owned(), phase.to_owned()),
+            None if marker.is_empty() => Default::default(),
+            None => return Err(format!("expected a marker like \"stop/suspending\", got {marker:?}")),
+        };
+        self.watch.push(Entry { on, wait, after, late, marker, action });
         Ok(())
     }
 }
@@ -360,7 +371,7 @@ mod tests {
             r#"
             # a stop, its middle late
             {"sandbox": {"name": "demo", "conditions": ["Ready=True/DependenciesReady: all up"]}}
-            {"on": "stop#2", "wait": "late", "after_ms": 250, "late": true, "sandbox": {"name": "demo"}}
+            {"on": "stop#2", "wait": "late", "after_ms": 250, "late": true, "sandbox": {"name": "demo"}, "marker": "stop/suspending"}
             {"deleted": "demo"}
             {"end": "UNAVAILABLE"}
             {"answer": "stop", "code": "INTERNAL", "message": "no", "after_ms": 5}
@@ -377,6 +388,7 @@ mod tests {
         let late = &script.watch[1];
         assert_eq!((late.on, late.wait.as_deref(), late.late), (Some((Call::Stop, 2)), Some("late"), true));
         assert_eq!(late.after, Duration::from_millis(250));
+        assert_eq!((late.marker.0.as_str(), late.marker.1.as_str()), ("stop", "suspending"));
         let Action::Send(bare) = &late.action else { panic!() };
         assert_eq!(bare.status, None);
         assert_eq!(script.watch[3].action, Action::End(Code::Unavailable));
@@ -417,6 +429,10 @@ mod tests {
             (
                 r#"{"answer": "halt"}"#,
                 "line 1: expected a call (create, start, stop, delete, get or list), got \"halt\"",
+            ),
+            (
+                r#"{"sandbox": {"name": "a"}, "marker": "stop"}"#,
+                "line 1: expected a marker like \"stop/suspending\", got \"stop\"",
             ),
             (r#"{"end": "GONE"}"#, "line 1: expected a gRPC code like OK, NOT_FOUND or UNAVAILABLE, got \"GONE\""),
             (
