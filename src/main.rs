@@ -1,2 +1,5 @@
-//! The `photofinish` binary.
-fn main() {}
+//! The `photofinish` binary: the harness with the gateway's and driver's system plugged in.
+
+fn main() -> std::process::ExitCode {
+    photofinish::cli::main(&photofinish_openshell::system::OpenShell)
+}

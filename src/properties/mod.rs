@@ -1,0 +1,254 @@
+//! What must hold whatever the order of events: the invariants of the two reports as temporal properties.
+//!
+//! They read only what the running code says (its own tracing events) and what clients asked and were told.
+use photofinish::property::{Property, Tally};
+use photofinish::temporal::{Statement, after};
+use photofinish_sim::trace::{Entry, EntryId};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Period of the gateway's sweep, within which a row must have left a state that a snapshot contradicts.
+const SWEEP: Duration = Duration::from_secs(60);
+
+/// All properties, in the order in which reports name them.
+pub fn all() -> Vec<Property> {
+    vec![
+        Property::new(
+            "stopped-is-stable",
+            "A row that reached Stopped stays Stopped until a start or delete is accepted, or its resource is found missing.",
+            stopped_is_stable(),
+        ),
+        Property::new(
+            "stop-is-idempotent",
+            "After a client was told Stopped, every StopSandbox succeeds until a start or delete is accepted.",
+            stop_is_idempotent(),
+        ),
+        Property::new(
+            "stop-snapshot-is-inert",
+            "A snapshot of a resource whose bootstrap operation is stop moves no Stopped, Completed or Error row.",
+            stop_snapshot_is_inert(),
+        ),
+        Property::new(
+            "start-leaves-stopped",
+            "A row that fell back to Stopped after an accepted start leaves it within one sweep of a create or restart snapshot.",
+            start_leaves_stopped(),
+        ),
+        Property::new(
+            "start-from-stopped-is-accepted",
+            "After a client was told Stopped, StartSandbox is accepted.",
+            start_from_stopped_is_accepted(),
+        ),
+        Property::new(
+            "start-reaches-ready",
+            "An accepted start leads to Ready, unless a stop or delete is accepted first.",
+            after(|e| accepted(e, &["start"]).map(str::to_owned))
+                .until(|name: &String, e| accepted(e, &["stop", "delete"]) == Some(name))
+                .eventually("Ready", |name, e| Change::of(e).is_some_and(|c| c.sandbox == name && c.new == "Ready")),
+        ),
+    ]
+}
+
+/// A committed phase change, as the gateway logs it.
+struct Change<'a> {
+    sandbox: &'a str,
+    old: &'a str,
+    new: &'a str,
+    by: &'a str,
+    reason: &'a str,
+}
+
+impl<'a> Change<'a> {
+    fn of(e: &'a Entry) -> Option<Change<'a>> {
+        let e = says(e, "Sandbox phase changed")?;
+        let field = |name| e.field(name).unwrap_or_default();
+        Some(Change {
+            sandbox: e.field("sandbox_name")?,
+            old: e.field("old_phase")?,
+            new: e.field("new_phase")?,
+            by: field("by"),
+            reason: field("reason"),
+        })
+    }
+}
+
+/// The entry, if it is a host's log event with this message.
+fn says<'a>(e: &'a Entry, message: &str) -> Option<&'a Entry> {
+    let rest = e.text.strip_prefix(message)?;
+    (e.kind == "log" && (rest.is_empty() || rest.starts_with(' '))).then_some(e)
+}
+
+/// The sandbox of a request that the gateway accepted, if its operation is one of these.
+fn accepted<'a>(e: &'a Entry, operations: &[&str]) -> Option<&'a str> {
+    let e = says(e, "request accepted")?;
+    operations.contains(&e.field("op")?).then(|| e.field("sandbox_name"))?
+}
+
+/// The sandbox that a reply reports as Stopped.
+fn reported_stopped(e: &Entry) -> Option<String> {
+    let stopped = e.kind == "reply" && e.field("code") == Some("0") && e.field("phase") == Some("Stopped");
+    stopped.then(|| e.field("sandbox").map(str::to_owned))?
+}
+
+fn refusal(rpc: &str, e: &Entry) -> Result<(), String> {
+    match e.field("code") {
+        Some("0") => Ok(()),
+        _ => Err(format!("{rpc} of a sandbox that was reported Stopped got {}", answer(e))),
+    }
+}
+
+/// "FAILED_PRECONDITION: message" from a reply's entry.
+fn answer(e: &Entry) -> String {
+    let code = e.field("code").and_then(|c| c.parse().ok()).map(tonic::Code::from_i32);
+    let name = code.map_or("no code", crate::client::code_name);
+    format!("{name}: {}", e.field("message").unwrap_or_default())
+}
+
+fn stopped_is_stable() -> Statement {
+    after(|e| Change::of(e).filter(|c| c.new == "Stopped").map(|c| c.sandbox.to_owned()))
+        .until(|name: &String, e| accepted(e, &["start", "delete"]) == Some(name))
+        .never(|name, e| {
+            let c = Change::of(e).filter(|c| c.sandbox == name && c.old == "Stopped")?;
+            let missing = c.new == "Error" && c.reason == "ComputeResourceMissing";
+            (!missing).then(|| format!("the gateway moved {name} Stopped -> {} with no start accepted", c.new))
+        })
+}
+
+fn stop_is_idempotent() -> Statement {
+    after(|e| reported_stopped(e).map(|name| (name, e.id)))
+        .until(|(name, _): &(String, EntryId), e| accepted(e, &["start", "delete"]) == Some(name))
+        .each(|(name, reported), e| {
+            let this = e.kind == "reply" && e.name == "stop" && e.field("sandbox") == Some(name);
+            let later = e.field("asked").and_then(|a| a.parse::<EntryId>().ok()).is_some_and(|a| a > *reported);
+            (this && later).then(|| refusal("StopSandbox", e))
+        })
+}
+
+fn start_from_stopped_is_accepted() -> Statement {
+    Statement::new(|entries| {
+        let mut tally = Tally::default();
+        // By sandbox: the reply that reported Stopped; by the entry of a start's request: that reply.
+        let (mut stopped, mut asked) = (BTreeMap::new(), BTreeMap::new());
+        for e in entries {
+            if let Some(name) = reported_stopped(e) {
+                stopped.insert(name, e.id);
+            } else if let Some(name) = accepted(e, &["start", "delete"]) {
+                stopped.remove(name);
+            } else if e.kind == "op" && e.name == "start" {
+                if let Some(reported) = e.field("sandbox").and_then(|s| stopped.get(s)) {
+                    asked.insert(e.id.to_string(), *reported);
+                }
+            } else if e.kind == "reply"
+                && e.name == "start"
+                && let Some(reported) = e.field("asked").and_then(|a| asked.remove(a))
+            {
+                tally.judged();
+                if let Err(why) = refusal("StartSandbox", e) {
+                    tally.violated(e.id, why, [reported].into_iter().chain(e.cause));
+                }
+            }
+        }
+        tally.verdict()
+    })
+}
+
+/// The snapshots on their way from the driver to the gateway.
+///
+/// A stream is a queue and the gateway applies it in order, so the n-th snapshot received is the n-th sent since each
+/// side opened its end of the watch.
+#[derive(Default)]
+struct Snapshots<'a> {
+    sent: Vec<&'a Entry>,
+    received: usize,
+}
+
+impl<'a> Snapshots<'a> {
+    /// The driver's entry of the snapshot that this entry says was received.
+    fn received(&mut self, e: &'a Entry) -> Option<&'a Entry> {
+        if says(e, "snapshot stream opened").is_some() {
+            self.sent.clear();
+        } else if says(e, "driver watch: opened").is_some() {
+            self.received = 0;
+        } else if says(e, "snapshot sent").is_some() {
+            self.sent.push(e);
+        } else if says(e, "snapshot received").is_some() {
+            self.received += 1;
+            return self.sent.get(self.received - 1).copied();
+        }
+        None
+    }
+}
+
+fn stop_snapshot_is_inert() -> Statement {
+    Statement::new(|entries| {
+        let mut tally = Tally::default();
+        let (mut snapshots, mut applied) = (Snapshots::default(), None);
+        for e in entries {
+            if let Some(sent) = snapshots.received(e) {
+                applied = (sent.field("operation") == Some("stop")).then_some(sent);
+                tally_if(&mut tally, applied.is_some());
+            } else if let Some(sent) = applied
+                && let Some(c) = Change::of(e)
+                && c.by == "snapshot"
+                && sent.field("sandbox_name") == Some(c.sandbox)
+                && matches!(c.old, "Stopped" | "Completed" | "Error")
+            {
+                let phase = sent.field("bootstrap_phase").unwrap_or_default();
+                let why = format!("a snapshot of the stop itself (stop/{phase}) moved {} {} -> {}", c.sandbox, c.old, c.new);
+                tally.violated(e.id, why, [sent.id]);
+            }
+        }
+        tally.verdict()
+    })
+}
+
+fn tally_if(tally: &mut Tally, judged: bool) {
+    if judged {
+        tally.judged();
+    }
+}
+
+fn start_leaves_stopped() -> Statement {
+    Statement::new(|entries| {
+        let mut tally = Tally::default();
+        let mut snapshots = Snapshots::default();
+        // By sandbox: its phase; the accepted start that no stop, delete or Ready has settled; the snapshot that must
+        // move it, with the time by which it must have moved.
+        let (mut phase, mut start, mut due) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::<&str, (&Entry, u64)>::new());
+        for e in entries {
+            due.retain(|name, (sent, at)| {
+                let late = e.at_ns > *at;
+                if late {
+                    let why = format!("{name} is still Stopped a sweep after the snapshot of its accepted start");
+                    tally.violated(e.id, why, [sent.id]);
+                }
+                !late
+            });
+            if let Some(c) = Change::of(e) {
+                phase.insert(c.sandbox, c.new);
+                if c.new != "Stopped" {
+                    due.remove(c.sandbox);
+                }
+                if c.new == "Ready" {
+                    start.remove(c.sandbox);
+                }
+            } else if let Some(name) = accepted(e, &["start"]) {
+                start.insert(name, e.id);
+            } else if let Some(name) = accepted(e, &["stop", "delete"]) {
+                start.remove(name);
+                due.remove(name);
+            } else if let Some(sent) = snapshots.received(e)
+                && let Some(name) = sent.field("sandbox_name")
+                && matches!(sent.field("operation"), Some("create" | "restart"))
+                && phase.get(name) == Some(&"Stopped")
+                && start.contains_key(name)
+            {
+                tally.judged();
+                due.entry(name).or_insert((sent, e.at_ns + SWEEP.as_nanos() as u64));
+            }
+        }
+        tally.verdict()
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,262 @@
+//! Plugs the gateway, the driver and the cluster around them into photofinish.
+//!
+//! | host | program | talks to |
+//! |---|---|---|
+//! | `api` | the simulated API server | - |
+//! | `driver` | [`crate::driver`], or a scripted one (`cluster: {driver: scripted}`) | `api` |
+//! | `gateway` | [`crate::gateway`] on SQLite | `driver` |
+//! | `controller` | [`crate::cluster::controller`] | `api` |
+//! | `scheduler`, `kubelet`, `gc` | actors of photofinish-apiserver | `api` |
+//! | `supervisor` | [`crate::cluster::supervisor`], all supervisor Pods | `api`, `gateway` |
+//! | `client` | [`crate::client`] | `gateway` |
+use crate::client::Client;
+use crate::cluster::{controller, supervisor};
+use crate::gateway::{self, ScriptedDriver};
+use crate::pb::openshell::SandboxPhase;
+use crate::remedy::{Remedies, SWITCHES};
+use crate::{BoxError, driver, properties};
+use photofinish::switch::Switch;
+use photofinish::system::{Builtin, Cluster, ClusterOption, Live, Setup, Stage, System, Verb};
+use photofinish_apiserver::actors::{garbage_collector, kubelet, scheduler};
+use photofinish_apiserver::sim::SimHooks;
+use photofinish_apiserver::{ApiServer, ConnInfo};
+use photofinish_sim::choices::DelaySpec;
+use photofinish_sim::host::{HostCtx, HostSpec, RestartPolicy};
+use photofinish_sim::legality::{Fault, Legality};
+use photofinish_sim::tracing_layer::Filter;
+use photofinish_sim::wire::Io;
+use std::sync::Arc;
+use std::time::Duration;
+use tonic::transport::{Channel, Endpoint};
+use tracing::level_filters::LevelFilter;
+
+mod rig;
+mod sqlite;
+mod verbs;
+
+pub use rig::Rig;
+
+/// The gateway's and driver's system, as photofinish runs it.
+pub struct OpenShell;
+
+/// Namespace of all sandboxes in shared mode, and of the gateway itself.
+pub const NAMESPACE: &str = "openshell";
+/// Workspace of the sandboxes that scripts create.
+pub const WORKSPACE: &str = "team";
+/// What stands before a workspace's name in managed mode.
+const PREFIX: &str = "openshell-";
+/// One database in memory a process; it lives on while the world's own connection is open, so it survives a crash.
+const DATABASE: &str = "file:/gateway?vfs=memdb";
+
+const OPTIONS: &[ClusterOption] = &[
+    ClusterOption { name: "controller", values: &["v0.5.6"], sentence: "Version of the agent-sandbox controller." },
+    ClusterOption { name: "api", values: &["v1beta1"], sentence: "Version of the Sandbox API that the cluster serves." },
+    ClusterOption {
+        name: "mode",
+        values: &["managed", "shared"],
+        sentence: "Namespaces: one a workspace, managed by the driver, or one shared by all.",
+    },
+    ClusterOption {
+        name: "driver",
+        values: &["real", "scripted"],
+        sentence: "The Kubernetes driver on a cluster, or a driver that plays a stream of snapshots, without a cluster.",
+    },
+];
+
+/// Scenarios that are part of the program.
+macro_rules! scenarios {
+    ($($name:literal),* $(,)?) => {
+        &[$(Builtin {
+            name: $name,
+            path: concat!("scenarios/", $name, ".yaml"),
+            text: include_str!(concat!("../../scenarios/", $name, ".yaml")),
+        }),*]
+    };
+}
+const SCENARIOS: &[Builtin] = scenarios!(
+    "late-stop-snapshot-after-stopped",
+    "periodic-list-mid-stop",
+    "replayed-stop-snapshots",
+    "replayed-stop-stream",
+    "restart-stopped-sandbox",
+    "start-recovers-stale-stopped",
+    "start-while-regressed",
+    "stop-restart-stop-under-slow-readiness",
+);
+
+/// Recorded and written streams that scenarios play.
+macro_rules! fixtures {
+    ($($name:literal),* $(,)?) => {
+        &[$(Builtin {
+            name: $name,
+            path: concat!("fixtures/", $name, ".jsonl"),
+            text: include_str!(concat!("../../fixtures/", $name, ".jsonl")),
+        }),*]
+    };
+}
+const FIXTURES: &[Builtin] =
+    fixtures!("streams/create", "streams/suspend", "streams/resume", "driver/stop-snapshots");
+
+impl System for OpenShell {
+    fn name(&self) -> &'static str {
+        "openshell"
+    }
+    fn switches(&self) -> &'static [Switch] {
+        SWITCHES
+    }
+    fn cluster_options(&self) -> &'static [ClusterOption] {
+        OPTIONS
+    }
+    fn hosts(&self, cluster: &Cluster) -> Vec<String> {
+        let hosts: &[&str] = match cluster.get("driver") {
+            "scripted" => &["driver", "gateway", "supervisor", "client"],
+            _ => &["api", "scheduler", "kubelet", "gc", "controller", "driver", "gateway", "supervisor", "client"],
+        };
+        hosts.iter().map(|h| (*h).to_owned()).collect()
+    }
+    fn streams(&self, cluster: &Cluster) -> Vec<String> {
+        let streams: &[&str] = match cluster.get("driver") {
+            "scripted" => &[],
+            _ => &["driver/sandboxes", "controller/sandboxes", "controller/pods", "supervisor/pods", "kubelet/pods"],
+        };
+        streams.iter().map(|s| (*s).to_owned()).collect()
+    }
+    fn verbs(&self) -> &'static [Verb] {
+        verbs::ALL
+    }
+    fn properties(&self) -> Vec<photofinish::property::Property> {
+        properties::all()
+    }
+    fn scenarios(&self) -> &'static [Builtin] {
+        SCENARIOS
+    }
+    fn fixtures(&self) -> &'static [Builtin] {
+        FIXTURES
+    }
+    fn filter(&self) -> Filter {
+        let detailed = ["driver::watch", "gateway::watch_loop", "gateway::store", "gateway::scripted_driver"];
+        let filter = |f: Filter, module| f.target(format!("photofinish_openshell::{module}"), LevelFilter::DEBUG);
+        detailed.into_iter().fold(Filter::default(), filter)
+    }
+    fn assemble(&self, setup: &Setup, stage: &mut Stage<'_>) -> Result<Box<dyn Live>, BoxError> {
+        let remedies = Remedies::from_names(setup.switches.iter().map(String::as_str));
+        stage.world.at_entry(sqlite::seed);
+        let mut rig = Rig::new(stage.trace.clone(), sqlite::anchor(DATABASE)?);
+        match setup.cluster.get("driver") {
+            "scripted" => {
+                let driver = rig.scripted(ScriptedDriver::default());
+                host(stage, setup, "driver", move |ctx| {
+                    let driver = driver.clone();
+                    async move { driver.serve(ctx.wire.listen(driver::DEFAULT_PORT).await?).await }
+                });
+                let pods = rig.supervisors();
+                host(stage, setup, "supervisor", move |ctx| {
+                    let pods = pods.clone();
+                    async move { supervisor::follow(pods.stream(), gateway_channel(&ctx), Default::default()).await }
+                });
+            }
+            _ => {
+                let api = ApiServer::builder()
+                    .hooks(SimHooks::new(stage.trace.clone(), stage.choices.clone(), stage.gates.clone()))
+                    .build();
+                for namespace in ["default", NAMESPACE] {
+                    api.store().create_namespace(namespace);
+                }
+                cluster(stage, setup, &api);
+                let mode = match setup.cluster.get("mode") {
+                    "shared" => driver::Mode::Shared { namespace: NAMESPACE.to_owned() },
+                    _ => driver::Mode::Managed { prefix: PREFIX.to_owned() },
+                };
+                let config = driver::Config::new("gateway-0", mode, remedies);
+                host(stage, setup, "driver", move |ctx| {
+                    let config = config.clone();
+                    async move { driver::run(config, kube(&ctx), ctx.wire.listen(driver::DEFAULT_PORT).await?).await }
+                });
+                host(stage, setup, "supervisor", |ctx| async move {
+                    supervisor::run(kube(&ctx), gateway_channel(&ctx), Default::default()).await
+                });
+                rig.cluster(api);
+            }
+        }
+        host(stage, setup, "gateway", move |ctx| async move {
+            let config = gateway::Config { remedies, ..Default::default() };
+            let driver = channel(&ctx, "http://driver:50051");
+            gateway::run(config, driver, DATABASE, ctx.wire.listen(gateway::PORT).await?).await
+        });
+        let client = rig.client().clone();
+        host(stage, setup, "client", move |ctx| {
+            let client: Client = client.clone();
+            async move { client.run(gateway_channel(&ctx), ctx.trace.clone()).await }
+        });
+        Ok(Box::new(rig))
+    }
+}
+
+/// A host that is started again a second after its process ends, as a supervisor of processes would.
+fn host<F, Fut>(stage: &mut Stage<'_>, setup: &Setup, name: &str, main: F)
+where
+    F: Fn(HostCtx) -> Fut + 'static,
+    Fut: Future<Output = Result<(), BoxError>> + Send + 'static,
+{
+    let restart = RestartPolicy::Always { after: Duration::from_secs(1) };
+    let env = setup.env(name);
+    let spec = env.into_iter().fold(HostSpec::new().restart(restart), |spec, (k, v)| spec.env(k, v));
+    stage.world.host(name, spec, main);
+}
+
+/// The API server, the control plane's actors and the node.
+fn cluster(stage: &mut Stage<'_>, setup: &Setup, api: &ApiServer) {
+    let server = api.clone();
+    host(stage, setup, "api", move |ctx| {
+        let server = server.clone();
+        async move {
+            let who = |io: &Io| ConnInfo {
+                client: io.peer_host().map_or_else(|| "unknown".to_owned(), |h| h.to_string()),
+                connection: io.id(),
+            };
+            Ok(server.serve(ctx.wire.listen(80).await?, who).await?)
+        }
+    });
+    host(stage, setup, "scheduler", |ctx| async move { Ok(scheduler::run(kube(&ctx)).await?) });
+    host(stage, setup, "gc", |ctx| async move { Ok(garbage_collector::run(kube(&ctx)).await?) });
+    host(stage, setup, "controller", |ctx| async move {
+        controller::run(kube(&ctx), controller::Profile::V056, Default::default()).await
+    });
+    host(stage, setup, "kubelet", |ctx| async move {
+        let choices = ctx.choices.clone();
+        let pace = move |key: &str, usual: Duration| usual + choices.delay(key, &POD_IS_SLOW);
+        let config = kubelet::KubeletConfig { pace: Arc::new(pace), ..Default::default() };
+        Ok(kubelet::run(kube(&ctx), config).await?)
+    });
+}
+
+/// How much longer than usual a pod may take to start and to end.
+static POD_IS_SLOW: DelaySpec = DelaySpec {
+    fault: &Fault {
+        name: "pod-delay",
+        legality: Legality::Always,
+        contract: "A pod starts when its images are there and its containers run, and ends within its grace period.",
+    },
+    odds: 0.3,
+    min: Duration::from_millis(1),
+    max: Duration::from_secs(2),
+};
+
+fn kube(ctx: &HostCtx) -> kube::Client {
+    ctx.wire.kube("http://api:80", "default")
+}
+
+fn gateway_channel(ctx: &HostCtx) -> Channel {
+    channel(ctx, "http://gateway:8080")
+}
+
+fn channel(ctx: &HostCtx, address: &'static str) -> Channel {
+    Endpoint::from_static(address)
+        .connect_timeout(Duration::from_secs(5))
+        .connect_with_connector_lazy(ctx.wire.connector())
+}
+
+/// Phase's number by its word in scenarios: `Ready`.
+fn phase_named(word: &str) -> Option<SandboxPhase> {
+    (0..10).filter_map(|n| SandboxPhase::try_from(n).ok()).find(|p| gateway::phases::phase_name(*p) == word)
+}

@@ -1,0 +1,441 @@
+//! The words of this system's scenarios: what clients ask, what is waited for, what is replayed.
+use super::rig::{Rig, Writes};
+use super::{WORKSPACE, phase_named};
+use crate::client::{Call, OpId, Reply, code_name, code_named};
+use crate::cluster::replay::{Player, Recording, Target};
+use crate::driver::names;
+use crate::gateway::scripted_driver::Script;
+use crate::pb::openshell::SandboxSpec;
+use photofinish::mistake::Mistake;
+use photofinish::scenario::yaml::Node;
+use photofinish::scene::{Scene, StepError};
+use photofinish::system::{Action, Scope, Verb};
+use serde_json::Value;
+use std::time::Duration;
+use tonic::Code;
+
+type Parsed = Result<Box<dyn Action>, Mistake>;
+
+/// How long a step waits unless it says otherwise.
+const LIMIT: Duration = Duration::from_secs(60);
+const SANDBOX: &str = "sandbox";
+
+/// All verbs, in the order in which documents list them.
+pub(super) const ALL: &[Verb] = &[
+    Verb {
+        name: "create",
+        usage: "create: {NAME: {command: [WORD, ...], image: I, volume: 1Gi, env: {K: V}, within: 60s}}",
+        sentence: "CreateSandbox; waits for the reply, which must be OK.",
+        parse: create,
+    },
+    Verb {
+        name: "start",
+        usage: "start: NAME, or start: {sandbox: NAME, wait: false, expect: CODE, within: 60s}",
+        sentence: "StartSandbox; waits for the reply unless told not to.",
+        parse: |node, scope| operation(node, scope, Call::Start),
+    },
+    Verb {
+        name: "stop",
+        usage: "stop: NAME, or stop: {sandbox: NAME, wait: false, expect: CODE, within: 60s}",
+        sentence: "StopSandbox; waits for the reply unless told not to.",
+        parse: |node, scope| operation(node, scope, Call::Stop),
+    },
+    Verb {
+        name: "delete",
+        usage: "delete: NAME, or delete: {sandbox: NAME, wait: false, expect: CODE, within: 60s}",
+        sentence: "DeleteSandbox; waits for the reply unless told not to.",
+        parse: |node, scope| operation(node, scope, Call::Delete),
+    },
+    Verb {
+        name: "get",
+        usage: "get: NAME, or get: {sandbox: NAME, expect: CODE}",
+        sentence: "GetSandbox; what it says counts as reported to a client.",
+        parse: |node, scope| operation(node, scope, Call::Get),
+    },
+    Verb {
+        name: "relay",
+        usage: "relay: {NAME: accepted | refused}",
+        sentence: "Opens a session through the gateway to the sandbox, which must be taken, or must not.",
+        parse: relay,
+    },
+    Verb {
+        name: "await",
+        usage: "await: {NAME: PHASE | gone | {marker: OPERATION/PHASE | none}, within: 60s}",
+        sentence: "Waits until the gateway's row, or the resource's bootstrap marker, is as said.",
+        parse: awaited,
+    },
+    Verb {
+        name: "replay",
+        usage: "replay: {sandbox: NAME, stream: FIXTURE, next: COUNT | all, annotations: {KEY: VALUE}, pace: recorded}",
+        sentence: "Writes states of a recorded Sandbox watch stream over the sandbox's resource.",
+        parse: replay,
+    },
+    Verb {
+        name: "feed",
+        usage: "feed: FIXTURE",
+        sentence: "Gives the scripted driver its stream of snapshots and answers.",
+        parse: feed,
+    },
+    Verb {
+        name: "let",
+        usage: "let: NAME",
+        sentence: "Lets the scripted driver go on where its stream waits for this name.",
+        parse: |node, _| Ok(Box::new(Let(node.text("a name that the driver's stream waits for")?.to_owned()))),
+    },
+    Verb {
+        name: "supervisor",
+        usage: "supervisor: {NAME: runs | ends}",
+        sentence: "With a scripted driver: the sandbox's supervisor comes up, or goes.",
+        parse: supervisor,
+    },
+];
+
+#[derive(Debug)]
+struct Operation {
+    sandbox: String,
+    call: Call,
+    wait: bool,
+    expect: Option<Code>,
+    within: Duration,
+}
+
+fn create(node: &Node, scope: &mut Scope<'_>) -> Parsed {
+    let (name, spec) = node.entry("{NAME: {command: [WORD, ...]}}")?;
+    let sandbox = scope.declare(SANDBOX, name)?;
+    let mut fields = spec.fields("{command: [WORD, ...]}")?;
+    let words = |n: &Node| -> Result<Vec<String>, Mistake> {
+        n.list("a list of words")?.iter().map(|w| Ok(w.text("a word")?.to_owned())).collect()
+    };
+    let text = |n: Option<&Node>| n.map_or(Ok(String::new()), |n| n.text("a text").map(str::to_owned));
+    let mut request = SandboxSpec {
+        command: words(fields.required("command")?)?,
+        image: text(fields.optional("image"))?,
+        workspace_volume: text(fields.optional("volume"))?,
+        ..SandboxSpec::default()
+    };
+    if let Some(env) = fields.optional("env") {
+        for (key, value) in env.entries("{NAME: VALUE}")? {
+            request.environment.insert(key.text("a name")?.to_owned(), value.text("a value")?.to_owned());
+        }
+    }
+    let within = fields.optional("within").map_or(Ok(LIMIT), Node::duration)?;
+    fields.finish()?;
+    Ok(Box::new(Operation { sandbox, call: Call::Create(request), wait: true, expect: Some(Code::Ok), within }))
+}
+
+fn operation(node: &Node, scope: &Scope<'_>, call: Call) -> Parsed {
+    let (mut wait, mut expect, mut within) = (true, None, LIMIT);
+    let sandbox = if node.is_map() {
+        let mut fields = node.fields("{sandbox: NAME}")?;
+        let name = scope.known(SANDBOX, fields.required("sandbox")?)?;
+        wait = fields.optional("wait").map_or(Ok(true), Node::truth)?;
+        expect = fields.optional("expect").map(code).transpose()?;
+        within = fields.optional("within").map_or(Ok(LIMIT), Node::duration)?;
+        if let Some(at) = fields.optional("expect").filter(|_| !wait) {
+            return Err(at.expected("no `expect` where `wait` is false: nothing waits for the reply"));
+        }
+        fields.finish()?;
+        name
+    } else {
+        scope.known(SANDBOX, node)?
+    };
+    Ok(Box::new(Operation { sandbox, call, wait, expect, within }))
+}
+
+fn code(node: &Node) -> Result<Code, Mistake> {
+    let known: Vec<&str> = (0..17).map(|n| code_name(Code::from_i32(n))).collect();
+    let name = node.word("gRPC code", known)?;
+    Ok(code_named(name).expect("word() gives one of the names"))
+}
+
+impl Action for Operation {
+    fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
+        let id = scene.live::<Rig>().client().ask(&self.sandbox, WORKSPACE, self.call.clone());
+        if !self.wait {
+            return Ok(());
+        }
+        let reply = answer(scene, id, self.within, &format!("{} {}", self.call.name(), self.sandbox))?;
+        match self.expect {
+            Some(expected) if reply.code != expected => Err(StepError::Missed(format!(
+                "expected {} {} to answer {}, it answered {}: {}",
+                self.call.name(),
+                self.sandbox,
+                code_name(expected),
+                code_name(reply.code),
+                reply.message
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn answer(scene: &mut Scene<'_>, id: OpId, within: Duration, what: &str) -> Result<Reply, StepError> {
+    scene.wait(within, |rig: &mut Rig| rig.client().reply(id).is_some())?;
+    let reply = scene.live::<Rig>().client().reply(id);
+    reply.ok_or_else(|| StepError::Missed(format!("expected a reply to {what} within {within:?}, none came")))
+}
+
+#[derive(Debug)]
+struct Relay {
+    sandbox: String,
+    accepted: bool,
+}
+
+fn relay(node: &Node, scope: &mut Scope<'_>) -> Parsed {
+    let (name, how) = node.entry("{NAME: accepted | refused}")?;
+    let sandbox = scope.known(SANDBOX, name)?;
+    let accepted = how.word("answer", ["accepted", "refused"])? == "accepted";
+    Ok(Box::new(Relay { sandbox, accepted }))
+}
+
+impl Action for Relay {
+    fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
+        let id = scene.live::<Rig>().client().ask(&self.sandbox, WORKSPACE, Call::Relay);
+        let reply = answer(scene, id, LIMIT, &format!("a session relayed to {}", self.sandbox))?;
+        if (reply.code == Code::Ok) == self.accepted {
+            return Ok(());
+        }
+        Err(StepError::Missed(format!(
+            "expected a session relayed to {} to be {}, it got {}: {}",
+            self.sandbox,
+            if self.accepted { "accepted" } else { "refused" },
+            code_name(reply.code),
+            reply.message
+        )))
+    }
+}
+
+#[derive(Debug)]
+enum Wanted {
+    Phase(&'static str),
+    Gone,
+    /// The resource's bootstrap marker, as operation and phase; none: no marker.
+    Marker(Option<(String, String)>),
+}
+
+#[derive(Debug)]
+struct Await {
+    sandbox: String,
+    wanted: Wanted,
+    within: Duration,
+}
+
+fn awaited(node: &Node, scope: &mut Scope<'_>) -> Parsed {
+    let usage = "{NAME: PHASE}";
+    let (mut what, mut within) = (None, LIMIT);
+    for (key, value) in node.entries(usage)? {
+        if key.as_text() == Some("within") {
+            within = value.duration()?;
+        } else if what.is_none() {
+            what = Some((scope.known(SANDBOX, key)?, wanted(value)?));
+        } else {
+            return Err(key.expected(&format!("{usage}, with one sandbox only")));
+        }
+    }
+    let (sandbox, wanted) = what.ok_or_else(|| node.expected(usage))?;
+    Ok(Box::new(Await { sandbox, wanted, within }))
+}
+
+fn wanted(node: &Node) -> Result<Wanted, Mistake> {
+    if node.is_map() {
+        let mut fields = node.fields("{marker: OPERATION/PHASE | none}")?;
+        let marker = fields.required("marker")?;
+        fields.finish()?;
+        return match marker.text("OPERATION/PHASE, such as stop/suspending, or none")? {
+            "none" => Ok(Wanted::Marker(None)),
+            text => match text.split_once('/') {
+                Some((operation, phase)) => Ok(Wanted::Marker(Some((operation.to_owned(), phase.to_owned())))),
+                None => Err(marker.expected("OPERATION/PHASE, such as stop/suspending, or none")),
+            },
+        };
+    }
+    let phases: Vec<&'static str> = (1..10)
+        .filter_map(|n| crate::pb::openshell::SandboxPhase::try_from(n).ok())
+        .map(crate::gateway::phases::phase_name)
+        .collect();
+    Ok(match node.word("phase", phases.iter().copied().chain(["gone"]))? {
+        "gone" => Wanted::Gone,
+        phase => Wanted::Phase(crate::gateway::phases::phase_name(phase_named(phase).expect("one of the words"))),
+    })
+}
+
+impl Wanted {
+    fn is(&self, rig: &mut Rig, sandbox: &str) -> bool {
+        match self {
+            Wanted::Phase(phase) => rig.row(sandbox).is_some_and(|r| r.phase.as_deref() == Some(phase)),
+            Wanted::Gone => rig.row(sandbox).is_some_and(|r| r.phase.is_none()),
+            Wanted::Marker(marker) => marker_of(rig, sandbox) == *marker,
+        }
+    }
+}
+
+fn marker_of(rig: &Rig, sandbox: &str) -> Option<(String, String)> {
+    let resource = rig.resource(sandbox)?;
+    let annotation = |key: &str| resource["metadata"]["annotations"][key].as_str().unwrap_or_default().to_owned();
+    (annotation(names::BOOTSTRAPPING) == "true")
+        .then(|| (annotation(names::BOOTSTRAP_OPERATION), annotation(names::BOOTSTRAP_PHASE)))
+}
+
+impl Action for Await {
+    fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
+        let Await { sandbox, wanted, within } = self;
+        // What the trace has already counts.
+        if wanted.is(scene.live::<Rig>(), sandbox) || scene.wait(*within, |rig: &mut Rig| wanted.is(rig, sandbox))? {
+            return Ok(());
+        }
+        let rig = scene.live::<Rig>();
+        Err(StepError::Missed(match wanted {
+            Wanted::Phase(phase) => {
+                format!("expected {sandbox} {phase} within {within:?}, it is {}", rig.phase(sandbox))
+            }
+            Wanted::Gone => format!("expected {sandbox} gone within {within:?}, it is {}", rig.phase(sandbox)),
+            Wanted::Marker(wanted) => {
+                let say = |m: Option<(String, String)>| m.map_or("none".to_owned(), |(o, p)| format!("{o}/{p}"));
+                let is = say(marker_of(rig, sandbox));
+                format!("expected the marker of {sandbox} to be {} within {within:?}, it is {is}", say(wanted.clone()))
+            }
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct Replay {
+    sandbox: String,
+    /// A new recording to play from its beginning; none: the one that is being played goes on.
+    recording: Option<Recording>,
+    /// How many states; none: all that are left.
+    count: Option<usize>,
+    annotations: Vec<(String, Value)>,
+    recorded_pace: bool,
+}
+
+fn replay(node: &Node, scope: &mut Scope<'_>) -> Parsed {
+    let mut fields = node.fields("{sandbox: NAME, stream: FIXTURE}")?;
+    let sandbox = scope.known(SANDBOX, fields.required("sandbox")?)?;
+    let recording = match fields.optional("stream") {
+        None => None,
+        Some(stream) => {
+            let fixture = scope.fixture(stream)?;
+            let parsed = Recording::parse(fixture.path, fixture.text);
+            Some(parsed.map_err(|e| Mistake::new(stream.at, e.to_string()).label("this recording"))?)
+        }
+    };
+    let count = match fields.optional("next") {
+        None => None,
+        Some(n) if n.as_text() == Some("all") => None,
+        Some(n) => Some(n.number("how many states, or all")? as usize),
+    };
+    let mut annotations = Vec::new();
+    for (key, value) in fields.optional("annotations").map_or(Ok(&[][..]), |n| n.entries("{KEY: VALUE}"))? {
+        let value = match value.json() {
+            Value::Null => Value::Null,
+            _ => Value::String(value.text("a text, or null to take the annotation away")?.to_owned()),
+        };
+        annotations.push((annotation(key.text("an annotation's key")?), value));
+    }
+    let recorded_pace = match fields.optional("pace") {
+        None => false,
+        Some(pace) => pace.word("pace", ["recorded", "at-once"])? == "recorded",
+    };
+    fields.finish()?;
+    Ok(Box::new(Replay { sandbox, recording, count, annotations, recorded_pace }))
+}
+
+/// The driver's own annotations may be written short: `bootstrap-operation`.
+fn annotation(key: &str) -> String {
+    if key.contains('/') { key.to_owned() } else { format!("openshell.ai/sandbox-runtime-{key}") }
+}
+
+impl Action for Replay {
+    fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
+        let impossible = |e: &dyn std::fmt::Display| StepError::impossible(e.to_string());
+        if let Some(recording) = &self.recording {
+            let rig = scene.live::<Rig>();
+            let stored = rig.resource(&self.sandbox).ok_or_else(|| {
+                StepError::impossible(format!("there is no resource of {} to play a recording over", self.sandbox))
+            })?;
+            let api = rig.api().ok_or_else(|| StepError::impossible("replay needs a cluster: driver: real"))?;
+            let target = Target::of(&stored, &recording.states()[0].object).map_err(|e| impossible(&e))?;
+            let player = Player::new(recording.clone(), target, Writes(api.as_writer("replay")));
+            rig.players.insert(self.sandbox.clone(), player);
+        }
+        let player = |scene: &mut Scene<'_>, act: &mut dyn FnMut(&mut Player<Writes>) -> Result<(), StepError>| {
+            let found = scene.live::<Rig>().players.get_mut(&self.sandbox);
+            act(found.ok_or_else(|| StepError::impossible(format!("no recording is played over {}", self.sandbox)))?)
+        };
+        let mut left = 0;
+        player(scene, &mut |p| {
+            p.lay_over(self.annotations.iter().cloned());
+            left = self.count.unwrap_or(p.remaining());
+            Ok(())
+        })?;
+        for _ in 0..left {
+            let mut pause = Duration::ZERO;
+            player(scene, &mut |p| {
+                pause = p.until_next().unwrap_or_default();
+                Ok(())
+            })?;
+            if self.recorded_pace && !pause.is_zero() {
+                scene.run_for(pause)?;
+            }
+            player(scene, &mut |p| p.next().map(drop).map_err(|e| impossible(&e)))?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct Feed(Script);
+
+fn feed(node: &Node, scope: &mut Scope<'_>) -> Parsed {
+    let fixture = scope.fixture(node)?;
+    let script = Script::parse(fixture.text);
+    let script = script.map_err(|e| Mistake::new(node.at, format!("{}: {e}", fixture.path)).label("this stream"))?;
+    Ok(Box::new(Feed(script)))
+}
+
+impl Action for Feed {
+    fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
+        scripted(scene)?.feed(self.0.clone());
+        Ok(())
+    }
+}
+
+fn scripted<'s>(scene: &'s mut Scene<'_>) -> Result<&'s crate::gateway::ScriptedDriver, StepError> {
+    let driver = scene.live::<Rig>().driver();
+    driver.ok_or_else(|| StepError::impossible("this step needs `cluster: {driver: scripted}`"))
+}
+
+#[derive(Debug)]
+struct Let(String);
+
+impl Action for Let {
+    fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
+        scripted(scene)?.release(&self.0);
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct Supervisor {
+    sandbox: String,
+    runs: bool,
+}
+
+fn supervisor(node: &Node, scope: &mut Scope<'_>) -> Parsed {
+    let (name, how) = node.entry("{NAME: runs | ends}")?;
+    let sandbox = scope.known(SANDBOX, name)?;
+    let runs = how.word("state", ["runs", "ends"])? == "runs";
+    Ok(Box::new(Supervisor { sandbox, runs }))
+}
+
+impl Action for Supervisor {
+    fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
+        scripted(scene)?;
+        let rig = scene.live::<Rig>();
+        let id = rig.row(&self.sandbox).map(|row| row.id.clone());
+        let id = id.ok_or_else(|| StepError::impossible(format!("the gateway has no row of {}", self.sandbox)))?;
+        rig.supervisors().run(&id, self.runs);
+        Ok(())
+    }
+}
