@@ -193,7 +193,8 @@ fn stop_snapshot_is_inert() -> Statement {
                 && matches!(c.old, "Stopped" | "Completed" | "Error")
             {
                 let phase = sent.field("bootstrap_phase").unwrap_or_default();
-                let why = format!("a snapshot of the stop itself (stop/{phase}) moved {} {} -> {}", c.sandbox, c.old, c.new);
+                let why =
+                    format!("a snapshot of the stop itself (stop/{phase}) moved {} {} -> {}", c.sandbox, c.old, c.new);
                 tally.violated(e.id, why, [sent.id]);
             }
         }
@@ -213,7 +214,8 @@ fn start_leaves_stopped() -> Statement {
         let mut snapshots = Snapshots::default();
         // By sandbox: its phase; the accepted start that no stop, delete or Ready has settled; the snapshot that must
         // move it, with the time by which it must have moved.
-        let (mut phase, mut start, mut due) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::<&str, (&Entry, u64)>::new());
+        let (mut phase, mut start, mut due) =
+            (BTreeMap::new(), BTreeMap::new(), BTreeMap::<&str, (&Entry, u64)>::new());
         for e in entries {
             due.retain(|name, (sent, at)| {
                 let late = e.at_ns > *at;

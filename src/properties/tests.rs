@@ -13,7 +13,8 @@ fn trace(words: &str) -> Vec<Entry> {
     for word in words.split(';').map(str::trim) {
         at_s += 1;
         let parts: Vec<&str> = word.split(' ').collect();
-        let log = |text: &str, fields: &[(&'static str, &str)]| ("log", "info".to_owned(), text.to_owned(), owned(fields));
+        let log =
+            |text: &str, fields: &[(&'static str, &str)]| ("log", "info".to_owned(), text.to_owned(), owned(fields));
         let (kind, name, text, fields) = match parts[..] {
             ["acc", op] => log("request accepted op=..", &[("op", op), ("sandbox_name", "demo")]),
             ["ask", op] => {

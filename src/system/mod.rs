@@ -50,7 +50,11 @@ const DATABASE: &str = "file:/gateway?vfs=memdb";
 
 const OPTIONS: &[ClusterOption] = &[
     ClusterOption { name: "controller", values: &["v0.5.6"], sentence: "Version of the agent-sandbox controller." },
-    ClusterOption { name: "api", values: &["v1beta1"], sentence: "Version of the Sandbox API that the cluster serves." },
+    ClusterOption {
+        name: "api",
+        values: &["v1beta1"],
+        sentence: "Version of the Sandbox API that the cluster serves.",
+    },
     ClusterOption {
         name: "mode",
         values: &["managed", "shared"],
@@ -94,8 +98,7 @@ macro_rules! fixtures {
         }),*]
     };
 }
-const FIXTURES: &[Builtin] =
-    fixtures!("streams/create", "streams/suspend", "streams/resume", "driver/stop-snapshots");
+const FIXTURES: &[Builtin] = fixtures!("streams/create", "streams/suspend", "streams/resume", "driver/stop-snapshots");
 
 impl System for OpenShell {
     fn name(&self) -> &'static str {
