@@ -10,7 +10,7 @@ use crate::pb::openshell::{Sandbox, SandboxPhase};
 
 use super::core::{Gateway, is_about};
 use super::phases;
-use super::record::Row;
+use super::record::{AUTH_EPOCH, Row, TOKEN_ID};
 use super::rows::By;
 use super::snapshot::Context;
 use super::store::StoreError;
@@ -43,10 +43,15 @@ pub fn recovery(observed: Option<&DriverSandboxStatus>, expected_stopped: bool) 
     if derived == SandboxPhase::Error || stopped == expected_stopped { Recovery::Apply } else { Recovery::Restore }
 }
 
-/// A row as it was before a request, but with what is still known about a start in flight.
+/// A row as it was before a request. While a start may still be in flight, the row also keeps what that start is
+/// recognised by: its attempt, and the identity under which its supervisor will say hello.
 pub(crate) fn restored(row: &mut Sandbox, previous: &Sandbox) {
     let start_attempt = std::mem::take(&mut row.start_attempt);
+    let identity = [AUTH_EPOCH, TOKEN_ID].map(|key| (key.to_owned(), row.annotation(key).to_owned()));
     *row = Sandbox { start_attempt, ..previous.clone() };
+    if row.start_in_flight() {
+        row.meta_mut().annotations.extend(identity.into_iter().filter(|(_, value)| !value.is_empty()));
+    }
 }
 
 /// A lifecycle transition that met a driver error.
@@ -79,18 +84,18 @@ impl Gateway {
         };
         let _lock = self.mutations.lock(id).await;
         let status = observed.as_ref().and_then(|s| s.status.as_ref());
-        let settle = |row: &mut Sandbox| {
-            if failed.refused_start {
-                row.start_attempt.clear();
-            }
-        };
         let written = match (recovery(status, failed.expected_stopped), &observed) {
             (Recovery::Apply, Some(snapshot)) => {
                 let cx = self.snapshot_context(id)?;
                 self.apply_snapshot(By::Recovery, transition, snapshot, &cx)
             }
             (Recovery::Restore, _) => {
-                let restore = |row: &mut Sandbox| restored(row, failed.previous);
+                let restore = |row: &mut Sandbox| {
+                    if failed.refused_start {
+                        row.start_attempt.clear();
+                    }
+                    restored(row, failed.previous);
+                };
                 self.rows.update(By::Recovery, "restore", id, transition.version(), restore)
             }
             _ => Ok(transition.clone()),
@@ -107,6 +112,7 @@ impl Gateway {
             && row.start_attempt == transition.start_attempt
             && row.start_in_flight()
         {
+            let settle = |row: &mut Sandbox| row.start_attempt.clear();
             self.rows.update(By::Recovery, "start-refused", id, row.version(), settle)?;
         }
         Ok(())
@@ -186,13 +192,22 @@ mod tests {
     }
 
     #[test]
-    fn a_restored_row_is_the_old_one_but_remembers_the_start_in_flight() {
+    fn a_restored_row_is_the_old_one_but_still_knows_the_start_in_flight() {
         let mut previous = Sandbox::default();
         previous.set_phase(SandboxPhase::Stopped, "False", "Stopped", "", 0);
+        previous.meta_mut().annotations.insert(TOKEN_ID.into(), "first".into());
         let mut row = previous.clone();
         row.set_phase(SandboxPhase::Starting, "False", "Starting", "", 0);
+        row.meta_mut().annotations.insert(TOKEN_ID.into(), "second".into());
         row.start_attempt = "attempt".into();
+
+        let mut open = row.clone();
+        restored(&mut open, &previous);
+        assert_eq!((open.phase(), open.start_attempt.as_str()), (SandboxPhase::Stopped, "attempt"));
+        assert_eq!(open.annotation(TOKEN_ID), "second", "its supervisor will say hello with this one");
+
+        row.start_attempt.clear();
         restored(&mut row, &previous);
-        assert_eq!((row.phase(), row.start_attempt.as_str()), (SandboxPhase::Stopped, "attempt"));
+        assert_eq!(row, previous);
     }
 }

@@ -23,17 +23,17 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// One direction of who may call whom: connections run through a pump that a test can cut.
 #[derive(Clone)]
-pub struct Link {
+pub(crate) struct Link {
     accepted: mpsc::UnboundedSender<io::Result<DuplexStream>>,
     pumps: Arc<Mutex<Vec<AbortHandle>>>,
 }
 
 impl Link {
-    pub fn new() -> (Link, UnboundedReceiverStream<io::Result<DuplexStream>>) {
+    pub(crate) fn new() -> (Link, UnboundedReceiverStream<io::Result<DuplexStream>>) {
         let (accepted, incoming) = mpsc::unbounded_channel();
         (Link { accepted, pumps: Arc::default() }, UnboundedReceiverStream::new(incoming))
     }
-    pub fn channel(&self) -> Channel {
+    pub(crate) fn channel(&self) -> Channel {
         let link = self.clone();
         let connect = move |_| {
             let (client, mut near) = tokio::io::duplex(1 << 16);
@@ -48,43 +48,43 @@ impl Link {
         Endpoint::from_static("http://peer").connect_with_connector_lazy(tower::service_fn(connect))
     }
     /// Ends all connections of now; new ones can be made.
-    pub fn cut(&self) {
+    pub(crate) fn cut(&self) {
         for pump in self.pumps.lock().unwrap().drain(..) {
             pump.abort();
         }
     }
 }
 
-pub struct Rig {
-    pub client: OpenShellClient<Channel>,
-    pub driver: ScriptedDriver,
+pub(crate) struct Rig {
+    pub(crate) client: OpenShellClient<Channel>,
+    pub(crate) driver: ScriptedDriver,
     /// Gateway to driver.
-    pub link: Link,
-    pub log: Log,
+    pub(crate) link: Link,
+    pub(crate) log: Log,
     _subscriber: tracing::subscriber::DefaultGuard,
 }
 
-pub struct Setup {
-    pub profile: Profile,
-    pub remedies: Remedies,
-    pub database: String,
+pub(crate) struct Setup {
+    pub(crate) profile: Profile,
+    pub(crate) remedies: Remedies,
+    pub(crate) database: String,
 }
 
 impl Setup {
     /// As reported, on a database of its own.
-    pub fn as_reported() -> Setup {
+    pub(crate) fn as_reported() -> Setup {
         let database = format!("file:/{}?vfs=memdb", uuid::Uuid::new_v4());
         Setup { profile: Profile::Cc0642fa8, remedies: Remedies::NONE, database }
     }
-    pub fn with(mut self, remedies: &[&str]) -> Setup {
+    pub(crate) fn with(mut self, remedies: &[&str]) -> Setup {
         self.remedies = Remedies::from_names(remedies.iter().copied());
         self
     }
-    pub fn profile(mut self, profile: Profile) -> Setup {
+    pub(crate) fn profile(mut self, profile: Profile) -> Setup {
         self.profile = profile;
         self
     }
-    pub fn run(self, script: &str) -> Rig {
+    pub(crate) fn run(self, script: &str) -> Rig {
         let log = Log::default();
         let subscriber = tracing::subscriber::set_default(tracing_subscriber::registry().with(log.clone()));
         let driver = ScriptedDriver::new(Script::parse(script).unwrap());
@@ -98,46 +98,46 @@ impl Setup {
     }
 }
 
-pub fn demo() -> SandboxRef {
+pub(crate) fn demo() -> SandboxRef {
     SandboxRef { name: "demo".into(), workspace: String::new() }
 }
 
 /// Virtual time for what was set in motion to come to rest.
-pub async fn settle() {
+pub(crate) async fn settle() {
     sleep(Duration::from_millis(100)).await;
 }
 
 impl Rig {
-    pub async fn create(&mut self, name: &str) -> Result<Sandbox, Status> {
+    pub(crate) async fn create(&mut self, name: &str) -> Result<Sandbox, Status> {
         let spec = SandboxSpec { command: vec!["sleep".into(), "infinity".into()], ..Default::default() };
         let request = CreateSandboxRequest { name: name.into(), spec: Some(spec), ..Default::default() };
         Ok(self.client.create_sandbox(request).await?.into_inner().sandbox.unwrap())
     }
-    pub async fn stop(&mut self) -> Result<Sandbox, Status> {
+    pub(crate) async fn stop(&mut self) -> Result<Sandbox, Status> {
         Ok(self.client.stop_sandbox(demo()).await?.into_inner().sandbox.unwrap())
     }
-    pub async fn start(&mut self) -> Result<Sandbox, Status> {
+    pub(crate) async fn start(&mut self) -> Result<Sandbox, Status> {
         Ok(self.client.start_sandbox(demo()).await?.into_inner().sandbox.unwrap())
     }
-    pub async fn delete(&mut self) -> Result<delete_sandbox_response::Outcome, Status> {
+    pub(crate) async fn delete(&mut self) -> Result<delete_sandbox_response::Outcome, Status> {
         let request = DeleteSandboxRequest { name: "demo".into(), ..Default::default() };
         Ok(self.client.delete_sandbox(request).await?.into_inner().outcome())
     }
-    pub async fn relay(&mut self) -> Result<String, Status> {
+    pub(crate) async fn relay(&mut self) -> Result<String, Status> {
         let request = OpenRelayRequest { name: "demo".into(), command: "ls".into(), ..Default::default() };
         Ok(self.client.open_relay(request).await?.into_inner().output)
     }
-    pub async fn get(&mut self) -> Sandbox {
+    pub(crate) async fn get(&mut self) -> Sandbox {
         self.client.get_sandbox(demo()).await.unwrap().into_inner().sandbox.unwrap()
     }
-    pub async fn gone(&mut self) -> bool {
+    pub(crate) async fn gone(&mut self) -> bool {
         self.client.get_sandbox(demo()).await.is_err_and(|s| s.code() == Code::NotFound)
     }
-    pub async fn phase(&mut self) -> &'static str {
+    pub(crate) async fn phase(&mut self) -> &'static str {
         phase(&self.get().await)
     }
     /// Waits, in virtual time, until the sandbox is in this phase.
-    pub async fn until(&mut self, wanted: &str) {
+    pub(crate) async fn until(&mut self, wanted: &str) {
         let reached = async {
             // Often at first, then seldom: the deadlines are minutes away.
             let mut pause = Duration::from_millis(20);
@@ -151,16 +151,20 @@ impl Rig {
         }
     }
     /// Creates the sandbox `demo`, connects its supervisor and waits for Ready.
-    pub async fn ready(&mut self) -> Supervisor {
+    pub(crate) async fn ready(&mut self) -> Supervisor {
         let id = self.create("demo").await.unwrap().metadata.unwrap().id;
         let supervisor = self.supervise(&id, "i1").await.unwrap();
         self.until("Ready").await;
         supervisor
     }
     /// Opens a supervisor session of the sandbox with this id.
-    pub async fn supervise(&mut self, id: &str, instance: &str) -> Result<Supervisor, Status> {
+    pub(crate) async fn supervise(&mut self, id: &str, instance: &str) -> Result<Supervisor, Status> {
+        self.supervise_with(id, instance, "").await
+    }
+    /// The same, with the token of a run.
+    pub(crate) async fn supervise_with(&mut self, id: &str, instance: &str, token: &str) -> Result<Supervisor, Status> {
         let (frames, outgoing) = mpsc::channel(16);
-        let hello = SupervisorHello { sandbox_id: id.into(), instance_id: instance.into(), token: String::new() };
+        let hello = SupervisorHello { sandbox_id: id.into(), instance_id: instance.into(), token: token.into() };
         let frame = |frame| SupervisorFrame { frame: Some(frame) };
         frames.send(frame(supervisor_frame::Frame::Hello(hello))).await.unwrap();
         let mut answers = self.client.connect_supervisor(ReceiverStream::new(outgoing)).await?.into_inner();
@@ -170,39 +174,39 @@ impl Rig {
     }
 }
 
-pub fn phase(row: &Sandbox) -> &'static str {
+pub(crate) fn phase(row: &Sandbox) -> &'static str {
     phase_name(row.status.as_ref().unwrap().phase())
 }
 
-pub fn reason(row: &Sandbox) -> &str {
+pub(crate) fn reason(row: &Sandbox) -> &str {
     let ready = row.status.as_ref().unwrap().conditions.iter().find(|c| c.r#type == "Ready");
     ready.map_or("", |c| &c.reason)
 }
 
 /// The supervisor's end of a session.
-pub struct Supervisor {
+pub(crate) struct Supervisor {
     frames: mpsc::Sender<SupervisorFrame>,
     answers: Streaming<GatewayFrame>,
     instance: String,
 }
 
 impl Supervisor {
-    pub async fn send(&self, frame: supervisor_frame::Frame) {
+    pub(crate) async fn send(&self, frame: supervisor_frame::Frame) {
         self.frames.send(SupervisorFrame { frame: Some(frame) }).await.unwrap();
     }
-    pub async fn accept_configuration(&self) {
+    pub(crate) async fn accept_configuration(&self) {
         let instance_id = self.instance.clone();
         let report = ConfigurationReport { instance_id, accepted: true, error: String::new() };
         self.send(supervisor_frame::Frame::Configuration(report)).await;
     }
-    pub async fn exit(&mut self, code: i32) {
+    pub(crate) async fn exit(&mut self, code: i32) {
         let report = ExitReport { instance_id: self.instance.clone(), code };
         self.send(supervisor_frame::Frame::Exit(report)).await;
         let answer = self.next().await.expect("an answer to the exit report");
         assert!(matches!(answer, gateway_frame::Frame::ExitAccepted(_)), "{answer:?}");
     }
     /// The next frame that is not a heartbeat; `None` once the gateway has ended the session.
-    pub async fn next(&mut self) -> Option<gateway_frame::Frame> {
+    pub(crate) async fn next(&mut self) -> Option<gateway_frame::Frame> {
         loop {
             match self.answers.message().await.ok()??.frame? {
                 gateway_frame::Frame::Heartbeat(_) => {}
@@ -214,14 +218,14 @@ impl Supervisor {
 
 /// The gateway's log, one event or opened span a line.
 #[derive(Clone, Default)]
-pub struct Log(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         self.0.lock().unwrap().join("\n")
     }
     /// Asserts that lines which contain these words follow each other in this order.
-    pub fn has_in_order(&self, words: &[&str]) {
+    pub(crate) fn has_in_order(&self, words: &[&str]) {
         let lines = self.0.lock().unwrap();
         let mut rest = lines.iter();
         for word in words {
@@ -229,7 +233,7 @@ impl Log {
         }
     }
     /// Every phase change, as `Old>New by`.
-    pub fn changes(&self) -> Vec<String> {
+    pub(crate) fn changes(&self) -> Vec<String> {
         let lines = self.0.lock().unwrap();
         let field = |line: &str, name: &str| {
             let rest = line.split(&format!(" {name}=")).nth(1).unwrap();

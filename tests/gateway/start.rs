@@ -62,6 +62,25 @@ async fn a_start_whose_result_is_unknown_falls_back_to_stopped_and_is_still_reco
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_supervisor_of_a_lost_start_is_let_in_and_one_of_the_run_before_is_not() {
+    let token = |row: &photofinish_openshell::pb::openshell::Sandbox| {
+        row.metadata.as_ref().unwrap().annotations["openshell.nvidia.com/gateway-token-id"].clone()
+    };
+    let mut rig = stopped(Setup::as_reported(), &[STARTING, r#"{"answer": "start", "code": "UNAVAILABLE"}"#]).await;
+    let before = rig.get().await;
+    rig.start().await.unwrap_err();
+    let restored = rig.get().await;
+    assert_ne!(token(&before), token(&restored));
+    rig.driver.release("starting");
+    rig.until("Provisioning").await;
+    let id = restored.metadata.as_ref().unwrap().id.as_str();
+    let refused = rig.supervise_with(id, "i1", &token(&before)).await.err().unwrap();
+    assert_eq!(refused.code(), Code::Unauthenticated);
+    let _supervisor = rig.supervise_with(id, "i2", &token(&restored)).await.unwrap();
+    rig.until("Ready").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_mutant_that_ignores_everything_never_sees_the_lost_start() {
     let setup = Setup::as_reported().with(&["stopped-ignores-everything"]);
     let mut rig = stopped(setup, &[STARTING, r#"{"answer": "start", "code": "UNAVAILABLE"}"#]).await;
