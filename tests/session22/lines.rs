@@ -30,6 +30,9 @@ fn sequences(seen: &[Seen]) -> Sequences {
     let mut sequences = writes(&by_revision);
     for seen in by_revision {
         let title = format!("events of {}", name(&seen.object));
+        if seen.object["kind"] == "Service" && seen.change == "MODIFIED" && marked(&seen.object) {
+            continue;
+        }
         let line = line(seen);
         let lines = sequences.entry(title).or_default();
         if lines.last() != Some(&line) {
@@ -49,6 +52,11 @@ fn name(object: &Value) -> String {
     format!("{} {}", object["kind"].as_str().unwrap_or("?"), object["metadata"]["name"].as_str().unwrap_or("?"))
 }
 
+/// Is it on its way out?
+fn marked(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
+}
+
 /// One event, with everything that is compared.
 fn line(seen: &Seen) -> String {
     let (object, meta) = (&seen.object, &seen.object["metadata"]);
@@ -63,7 +71,7 @@ fn line(seen: &Seen) -> String {
     };
     let spec = &object["spec"];
     let status = &object["status"];
-    for key in ["generation", "labels", "annotations", "finalizers"] {
+    for key in ["generation", "labels", "annotations"] {
         field(key, &meta[key]);
     }
     for owner in meta["ownerReferences"].as_array().into_iter().flatten() {
@@ -71,8 +79,11 @@ fn line(seen: &Seen) -> String {
         field("controller", &owner["controller"]);
         field("blocking", &owner["blockOwnerDeletion"]);
     }
-    if !meta["deletionTimestamp"].is_null() {
+    if marked(object) && object["kind"] != "Service" {
         field("terminating", &meta["deletionGracePeriodSeconds"]);
+    }
+    if object["kind"] != "Service" {
+        field("finalizers", &meta["finalizers"]);
     }
     match object["kind"].as_str().unwrap_or_default() {
         "Sandbox" => {
@@ -124,7 +135,6 @@ fn writes(by_revision: &[&Seen]) -> Sequences {
         let before = last.insert(name(object), object);
         let owner = object["metadata"]["ownerReferences"][0]["name"].as_str();
         let sandbox = owner.unwrap_or(own_name);
-        let marked = |o: &Value| !o["metadata"]["deletionTimestamp"].is_null();
         let alive = last.get(&format!("Sandbox {sandbox}")).is_some_and(|s| !marked(s));
         let mut told = Vec::new();
         match object["kind"].as_str().unwrap_or_default() {

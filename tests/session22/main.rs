@@ -17,6 +17,7 @@
 //! - uids, revision numbers (not their order), timestamps, managedFields;
 //! - how many events in a row look exactly the same;
 //! - the interleaving of events of different kinds, except for the controller's own writes;
+//! - how a Service goes: its EndpointSlices, which nobody makes here, sent the real one through a foreground deletion;
 //! - the annotation in which the conversion webhook keeps a v1alpha1 original, and the spec of Pods beyond what is named
 //!   above (the real server's defaults and admission).
 mod lines;
@@ -45,9 +46,12 @@ macro_rules! as_recorded {
 }
 
 as_recorded! {
+    create_suspend_resume_pod_killed_pod_failed_and_foreground_delete: "s1.jsonl";
+    a_volume_claim_an_unschedulable_pod_its_suspension_and_delete: "s2.jsonl";
     expiry_with_policy_delete: "s3.jsonl";
     expiry_with_policy_retain: "s4.jsonl";
     a_foreign_pod_of_the_sandboxs_name: "s5.jsonl";
+    create_without_a_service_and_background_delete: "b0.jsonl";
 }
 
 #[test]

@@ -42,6 +42,10 @@ pub(crate) fn run(recording: &Recording) -> Vec<Seen> {
         builder.host("agent-sandbox", HostSpec::new(), |ctx| async move {
             controller::run(ctx.wire.kube("http://api", NAMESPACE), Profile::V056, controller::Config::default()).await
         });
+        builder.host("garbage-collector", HostSpec::new(), |ctx| async move {
+            photofinish_apiserver::actors::garbage_collector::run(ctx.wire.kube("http://api", NAMESPACE)).await?;
+            Ok(())
+        });
         builder.host("recorder", HostSpec::new(), move |ctx| {
             record(ctx.wire.kube("http://api", NAMESPACE), Arc::clone(&script), Arc::clone(&result))
         });
