@@ -77,7 +77,7 @@
 //! world.run_for(Duration::from_secs(5)).unwrap();
 //! assert!(world.is_up("driver")?, "its policy started it again");
 //! assert!(world.crash("diver").is_err_and(|e| e.to_string().contains("there are driver, gateway")));
-//! # Ok::<(), UnknownHost>(()) }).unwrap();
+//! # Ok::<(), Refused>(()) }).unwrap();
 //! ```
 //!
 //! # What happened, and why
@@ -98,6 +98,11 @@
 //! Statics outlive a world: tokio's `select!`, thread ids, caches. The [`zygote`] forks a process for every run, which
 //! also survives aborts, overflows and hangs of the code under test. [`on_own_thread`](world::on_own_thread) is enough
 //! for unit tests that do not mind.
+//!
+//! # Another engine
+//!
+//! With the feature `turmoil`, the same hosts run on turmoil in fixed ticks ([`Engine::Turmoil`](world::Engine)): slowly,
+//! without crashes and broken links, but by other people's code: an independent check of what does not need them.
 //!
 //! # A world that cannot go on
 //!
@@ -127,6 +132,8 @@ mod symbols;
 mod threads;
 pub mod trace;
 pub mod tracing_layer;
+#[cfg(feature = "turmoil")]
+mod turmoil_engine;
 pub mod wire;
 pub mod world;
 pub mod zygote;

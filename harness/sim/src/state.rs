@@ -41,14 +41,21 @@ impl Shared {
         self.now_ns.fetch_max(at_ns, Relaxed);
     }
     pub(crate) fn wall_ns(&self) -> u64 {
-        (self.epoch_ns + self.now_ns()).saturating_add_signed(self.skew_ns.load(Relaxed))
+        (self.epoch_ns + self.now_ns()).saturating_add_signed(self.skew_ns())
+    }
+    fn skew_ns(&self) -> i64 {
+        #[cfg(feature = "turmoil")]
+        if let Some((_, skew_ns)) = by_runtime::current() {
+            return skew_ns;
+        }
+        self.skew_ns.load(Relaxed)
     }
     pub(crate) fn monotonic_ns(&self) -> u64 {
         ORIGIN_S * NS + self.now_ns()
     }
     /// Virtual time of an absolute instant on the wall clock or the monotonic one.
     pub(crate) fn since_start(&self, at_ns: u64, wall: bool) -> u64 {
-        let skewed = at_ns.saturating_add_signed(-self.skew_ns.load(Relaxed));
+        let skewed = at_ns.saturating_add_signed(-self.skew_ns());
         if wall { skewed.saturating_sub(self.epoch_ns) } else { at_ns.saturating_sub(ORIGIN_S * NS) }
     }
 }
@@ -80,7 +87,10 @@ pub fn now() -> Duration {
 
 /// The host whose code runs now; `None` between steps, outside a world and in foreign threads.
 pub fn current_host() -> Option<Arc<str>> {
-    HOST.try_with(|h| h.borrow().clone()).unwrap_or(None)
+    let host = HOST.try_with(|h| h.borrow().clone()).unwrap_or(None);
+    #[cfg(feature = "turmoil")]
+    let host = host.or_else(|| by_runtime::current().map(|(name, _)| name));
+    host
 }
 
 /// Gives the calling thread a random stream of its own, the same in every process, before any world exists.
@@ -137,6 +147,8 @@ pub(crate) fn leave() {
         shared.threads.let_go();
     }
     RANDOM.set(None);
+    #[cfg(feature = "turmoil")]
+    by_runtime::clear();
     clear_host();
     TROUBLE.set(None);
 }
@@ -231,6 +243,42 @@ impl ahash::random_state::RandomSource for Counter {
 }
 
 pub(crate) use step::{Idle, dying, idle, interrupt, interrupted, run};
+
+#[cfg(feature = "turmoil")]
+pub(crate) use by_runtime::set as set_host_of_runtime;
+
+/// On turmoil, which does not tell whose turn it is: hosts by their tokio runtime.
+#[cfg(feature = "turmoil")]
+mod by_runtime {
+    use std::cell::RefCell;
+    use std::sync::Arc;
+    use tokio::runtime::{Handle, Id};
+
+    thread_local!(static HOSTS: RefCell<Vec<(Id, Arc<str>, i64)>> = const { RefCell::new(Vec::new()) });
+
+    pub(crate) fn set(runtime: Id, name: &Arc<str>, skew_ns: i64) {
+        HOSTS.with_borrow_mut(|hosts| {
+            hosts.retain(|(_, n, _)| n != name);
+            hosts.push((runtime, name.clone(), skew_ns));
+        });
+    }
+    pub(super) fn clear() {
+        HOSTS.take();
+    }
+    /// Name and skew of the host that runs; `None` on the other engine.
+    pub(super) fn current() -> Option<(Arc<str>, i64)> {
+        HOSTS
+            .try_with(|hosts| {
+                let hosts = hosts.borrow();
+                if hosts.is_empty() {
+                    return None;
+                }
+                let id = Handle::try_current().ok()?.id();
+                hosts.iter().find(|(i, ..)| *i == id).map(|(_, name, skew_ns)| (name.clone(), *skew_ns))
+            })
+            .unwrap_or(None)
+    }
+}
 
 mod step {
     use super::*;

@@ -1,18 +1,23 @@
 //! One connector and one listener for hyper-util, kube and tonic alike.
+#[macro_use]
+mod socket;
+
 use crate::net::{CONNECT_TIMEOUT, index_of};
 use crate::state;
 use crate::trace::Trace;
+use crate::world::Engine;
 use futures::Stream;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use indexmap::IndexMap;
+use socket::{Listener, Socket};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use turmoil_net::shim::tokio::net::{TcpListener, TcpStream};
+
 
 /// A host's network: connects to other hosts by name, listens on ports of its own.
 #[derive(Clone)]
@@ -25,33 +30,40 @@ pub struct Wire {
 pub(crate) struct Shared {
     names: Arc<[Arc<str>]>,
     trace: Trace,
+    engine: Engine,
     connections: Mutex<Connections>,
 }
 
 #[derive(Default)]
 struct Connections {
     last: u64,
-    /// Numbers of connections that one side has and the other has not accepted yet, by client and server address.
-    half: IndexMap<(SocketAddr, SocketAddr), u64>,
+    /// Numbers that one end has and the other has not asked for yet, by client and server address.
+    half: IndexMap<(SocketAddr, SocketAddr), (End, u64)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Client,
+    Server,
 }
 
 impl Shared {
-    pub(crate) fn new(names: Arc<[Arc<str>]>, trace: Trace) -> Arc<Self> {
-        Arc::new(Shared { names, trace, connections: Mutex::default() })
+    pub(crate) fn new(names: Arc<[Arc<str>]>, trace: Trace, engine: Engine) -> Arc<Self> {
+        Arc::new(Shared { names, trace, engine, connections: Mutex::default() })
     }
-    fn opened(&self, client: SocketAddr, server: SocketAddr) -> u64 {
+    /// The number of a connection. Both ends ask, in either order; the second one gets what the first one got.
+    fn number(&self, end: End, client: SocketAddr, server: SocketAddr) -> u64 {
         let mut c = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
-        c.last += 1;
-        let id = c.last;
-        c.half.insert((client, server), id);
-        id
-    }
-    fn accepted(&self, client: SocketAddr, server: SocketAddr) -> u64 {
-        let mut c = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
-        c.half.swap_remove(&(client, server)).unwrap_or_else(|| {
-            c.last += 1;
-            c.last
-        })
+        match c.half.swap_remove(&(client, server)) {
+            Some((first, id)) if first != end => id,
+            // The same end again: an earlier connection of these addresses whose other end never asked.
+            _ => {
+                c.last += 1;
+                let id = c.last;
+                c.half.insert((client, server), (end, id));
+                id
+            }
+        }
     }
     fn name(&self, address: SocketAddr) -> Option<Arc<str>> {
         self.names.get(index_of(address.ip())?).cloned()
@@ -98,19 +110,19 @@ impl Wire {
             return Err(io::Error::new(io::ErrorKind::NotFound, what));
         }
         // turmoil-net sends a SYN once; lost ones are sent again by our links, and this is where Linux gives up.
-        let stream = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect((host, port)))
+        let stream = tokio::time::timeout(CONNECT_TIMEOUT, Socket::connect(self.world.engine, host, port))
             .await
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "connection timed out"))??;
-        let (local, peer) = (stream.local_addr()?, stream.peer_addr()?);
-        let id = self.world.opened(local, peer);
-        Ok(Io { stream: Stream_::Net(stream), id, peer: self.world.name(peer) })
+        let (local, peer) = stream.addresses()?;
+        let id = self.world.number(End::Client, local, peer);
+        Ok(Io { stream, id, peer: self.world.name(peer) })
     }
     /// Listens on a port of this host.
     ///
     /// # Errors
     /// `AddrInUse`: the host listens there already.
     pub async fn listen(&self, port: u16) -> io::Result<Incoming> {
-        let listener = TcpListener::bind(("0.0.0.0", port)).await?;
+        let listener = Listener::bind(self.world.engine, port).await?;
         Ok(Incoming { listener, world: self.world.clone() })
     }
 }
@@ -146,47 +158,44 @@ impl tower_service::Service<http::Uri> for Connector {
 
 /// Connections that other hosts open to a port, as a stream that never ends.
 pub struct Incoming {
-    listener: TcpListener,
+    listener: Listener,
     world: Arc<Shared>,
 }
 
 impl Stream for Incoming {
     type Item = io::Result<Io>;
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if state::interrupted() {
             return Poll::Pending;
         }
-        let (stream, peer) = match self.listener.poll_accept(cx) {
-            Poll::Ready(Ok(accepted)) => accepted,
-            Poll::Ready(Err(e)) => return Poll::Ready(Some(Err(e))),
-            Poll::Pending => return Poll::Pending,
+        let accepted = match std::task::ready!(self.listener.poll_accept(cx)) {
+            Ok(stream) => stream.addresses().map(|(local, peer)| {
+                let (id, peer) = (self.world.number(End::Server, peer, local), self.world.name(peer));
+                Io { stream, id, peer }
+            }),
+            Err(e) => Err(e),
         };
-        let local = match stream.local_addr() {
-            Ok(local) => local,
-            Err(e) => return Poll::Ready(Some(Err(e))),
-        };
-        let (id, peer) = (self.world.accepted(peer, local), self.world.name(peer));
-        Poll::Ready(Some(Ok(Io { stream: Stream_::Net(stream), id, peer })))
+        Poll::Ready(Some(accepted))
     }
 }
 
 impl std::fmt::Debug for Incoming {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Incoming").field("listener", &self.listener).finish_non_exhaustive()
+        f.debug_struct("Incoming").finish_non_exhaustive()
     }
 }
 
 /// One end of a connection.
-#[derive(Debug)]
 pub struct Io {
-    stream: Stream_,
+    stream: Socket,
     id: u64,
     peer: Option<Arc<str>>,
 }
 
-#[derive(Debug)]
-enum Stream_ {
-    Net(TcpStream),
+impl std::fmt::Debug for Io {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Io").field("id", &self.id).field("peer", &self.peer).finish_non_exhaustive()
+    }
 }
 
 impl Io {
@@ -200,33 +209,31 @@ impl Io {
     }
 }
 
-/// A host that is about to crash in this very step reads and writes nothing any more: its reply to the write it crashes
-/// after must not go out, and destructors must not say farewell.
-macro_rules! unless_dying {
-    ($self:ident, $s:ident => $poll:expr) => {{
+// A host that is about to crash in this very step reads and writes nothing any more: its reply to the write it crashes
+// after must not go out, and destructors must not say farewell.
+impl AsyncRead for Io {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if state::interrupted() {
             return Poll::Pending;
         }
-        match &mut $self.stream {
-            Stream_::Net($s) => $poll,
-        }
-    }};
-}
-
-impl AsyncRead for Io {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        unless_dying!(self, s => Pin::new(s).poll_read(cx, buf))
+        on_socket!(&mut self.stream, s => Pin::new(s).poll_read(cx, buf))
     }
 }
 impl AsyncWrite for Io {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        unless_dying!(self, s => Pin::new(s).poll_write(cx, buf))
+        if state::interrupted() {
+            return Poll::Pending;
+        }
+        on_socket!(&mut self.stream, s => Pin::new(s).poll_write(cx, buf))
     }
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        unless_dying!(self, s => Pin::new(s).poll_flush(cx))
+        on_socket!(&mut self.stream, s => Pin::new(s).poll_flush(cx))
     }
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        unless_dying!(self, s => Pin::new(s).poll_shutdown(cx))
+        if state::interrupted() {
+            return Poll::Pending;
+        }
+        on_socket!(&mut self.stream, s => Pin::new(s).poll_shutdown(cx))
     }
 }
 

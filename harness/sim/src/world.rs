@@ -1,9 +1,11 @@
 //! Worlds: hosts, the clock, the wire, and the loop that moves them from event to event.
 mod config;
 mod control;
-mod run;
+pub(crate) mod run;
+#[cfg(feature = "turmoil")]
+mod ticks;
 
-pub use config::{Builder, UnknownHost, WorldConfig};
+pub use config::{Builder, Engine, Refused, WorldConfig};
 pub use run::Stuck;
 
 use crate::disk::Disks;
@@ -11,15 +13,18 @@ use crate::host::{BoxError, Control, HostCtx, HostSpec};
 use crate::net::Network;
 use crate::state::{self, Shared};
 use crate::trace::Trace;
+#[cfg(feature = "turmoil")]
+use crate::turmoil_engine::Ticks;
 use crate::{choices::Choices, wire};
 use futures::future::BoxFuture;
 use std::marker::PhantomData;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::{Runtime, RuntimeMetrics};
 use tokio::task::JoinHandle;
 
-pub(crate) type Main = Box<dyn Fn(HostCtx) -> BoxFuture<'static, Result<(), BoxError>>>;
+pub(crate) type Main = Rc<dyn Fn(HostCtx) -> BoxFuture<'static, Result<(), BoxError>>>;
 
 /// A simulation: its hosts, its clock, its wire. The calling thread is inside from [`Builder::build`] until it is
 /// dropped.
@@ -28,6 +33,9 @@ pub struct World {
     shared: &'static Shared,
     hosts: Vec<Host>,
     net: Network,
+    /// The other engine, if it moves this world: `net` and the hosts' processes are not used then.
+    #[cfg(feature = "turmoil")]
+    ticks: Option<Ticks>,
     wires: Arc<wire::Shared>,
     trace: Trace,
     choices: Choices,
@@ -110,9 +118,9 @@ impl World {
         self.trace.entry("end", "time").host("world").text(text).record();
     }
 
-    fn index(&self, name: &str) -> Result<usize, UnknownHost> {
+    fn index(&self, name: &str) -> Result<usize, Refused> {
         let found = self.hosts.iter().position(|h| *h.name == *name);
-        found.ok_or_else(|| UnknownHost { name: name.into(), known: self.hosts().map(str::to_owned).collect() })
+        found.ok_or_else(|| Refused::UnknownHost { name: name.into(), known: self.hosts().map(str::to_owned).collect() })
     }
 }
 
@@ -123,6 +131,8 @@ impl Drop for World {
             self.hosts[i].restart_at = None;
             self.end_process(i);
         }
+        #[cfg(feature = "turmoil")]
+        drop(self.ticks.take());
         state::leave();
     }
 }

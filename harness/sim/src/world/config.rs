@@ -5,9 +5,12 @@ use crate::disk::Disks;
 use crate::host::{BoxError, Control, HostCtx, HostSpec};
 use crate::net::Network;
 use crate::trace::Trace;
+#[cfg(feature = "turmoil")]
+use crate::turmoil_engine::Ticks;
 use crate::{state, symbols, wire};
 use std::marker::PhantomData;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +28,8 @@ pub struct WorldConfig {
     pub latency: Duration,
     /// Where the hosts' folders are, and stay. Default: a temporary folder that goes with the world.
     pub disk: Option<PathBuf>,
+    /// What moves the world. Default: this crate's own engine.
+    pub engine: Engine,
     /// Rounds of steps at one instant before a world counts as a livelock: hosts that keep each other busy without any
     /// time passing. Default: 100 000.
     pub rounds: u32,
@@ -38,19 +43,41 @@ impl Default for WorldConfig {
             foreign_threads: false,
             latency: Duration::from_micros(300),
             disk: None,
+            engine: Engine::default(),
             rounds: 100_000,
         }
     }
 }
 
-/// A host by this name is not part of the world.
+/// What moves a world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Engine {
+    /// From event to event, over turmoil-net: this crate's own.
+    #[default]
+    Jump,
+    /// turmoil, in fixed ticks of 1 ms: an independent check. It starts hosts and lets time pass; all else is
+    /// [not on this engine](Refused::NotOnThisEngine).
+    #[cfg(feature = "turmoil")]
+    Turmoil,
+}
+
+/// A world cannot do what it was asked to.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no host named `{name}`; there are {}", known.join(", "))]
-pub struct UnknownHost {
-    /// The name asked for.
-    pub name: String,
-    /// The names there are.
-    pub known: Vec<String>,
+pub enum Refused {
+    /// A host by this name is not part of the world.
+    #[error("no host named `{name}`; there are {}", known.join(", "))]
+    UnknownHost {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        known: Vec<String>,
+    },
+    /// The world's engine cannot do it.
+    #[error("{what}: not on this engine (turmoil)")]
+    NotOnThisEngine {
+        /// What was asked for.
+        what: &'static str,
+    },
 }
 
 /// A world in the making. See [`World::builder`].
@@ -76,7 +103,7 @@ impl Builder {
         Fut: Future<Output = Result<(), BoxError>> + Send + 'static,
     {
         assert!(!self.hosts.iter().any(|h| *h.name == *name), "there is a host named `{name}` already");
-        let main: Main = Box::new(move |ctx| Box::pin(main(ctx)));
+        let main: Main = Rc::new(move |ctx| Box::pin(main(ctx)));
         self.hosts.push(Host { name: name.into(), spec, main, process: None, paused: false, restart_at: None });
         self
     }
@@ -99,13 +126,17 @@ impl Builder {
         }
         let names: Vec<Arc<str>> = hosts.iter().map(|h| h.name.clone()).collect();
         let net = Network::new(&names, config.seed, config.latency);
-        let wires = wire::Shared::new(names.into(), trace.clone());
+        #[cfg(feature = "turmoil")]
+        let ticks = (config.engine == Engine::Turmoil).then(|| Ticks::new(&names, &config));
+        let wires = wire::Shared::new(names.into(), trace.clone(), config.engine);
         let disks = Disks::new(config.disk.clone());
         World {
             config,
             shared,
             hosts,
             net,
+            #[cfg(feature = "turmoil")]
+            ticks,
             wires,
             trace,
             choices,

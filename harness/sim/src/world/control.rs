@@ -1,5 +1,5 @@
 //! What can be done to a world from outside: hosts come and go, links break.
-use super::{Process, UnknownHost, World};
+use super::{Engine, Process, Refused, World};
 use crate::disk::Snapshot;
 use crate::host::{HostCtx, Request};
 use crate::state;
@@ -12,8 +12,8 @@ impl World {
     /// Starts a host that is down; one that runs goes on.
     ///
     /// # Errors
-    /// There is no such host. The same holds for all methods below that name one.
-    pub fn start(&mut self, host: &str) -> Result<(), UnknownHost> {
+    /// There is no such host, or the world's engine cannot do it. The same holds for all methods below.
+    pub fn start(&mut self, host: &str) -> Result<(), Refused> {
         let i = self.index(host)?;
         self.start_process(i);
         Ok(())
@@ -26,48 +26,67 @@ impl World {
     }
     /// Kills a host's process. What it had written goes out, its connections are closed, its folder stays as it is. Its
     /// restart policy decides what comes then.
-    pub fn crash(&mut self, host: &str) -> Result<(), UnknownHost> {
-        let i = self.index(host)?;
+    pub fn crash(&mut self, host: &str) -> Result<(), Refused> {
+        let i = self.index_to("crash", host)?;
         self.crash_process(i);
         Ok(())
     }
     /// The host's machine loses power: as a crash, but nobody is told; packets to it vanish. It stays down until it is
     /// started, and answers RST then for connections that sent it something meanwhile.
-    pub fn power_off(&mut self, host: &str) -> Result<(), UnknownHost> {
-        let i = self.index(host)?;
+    pub fn power_off(&mut self, host: &str) -> Result<(), Refused> {
+        let i = self.index_to("power-off", host)?;
         self.cut_power(i);
         Ok(())
     }
     /// Stops a host's process without ending it (SIGSTOP): its stack still acknowledges packets, they wait for it; its
     /// timers fire late.
-    pub fn pause(&mut self, host: &str) -> Result<(), UnknownHost> {
-        let i = self.index(host)?;
+    pub fn pause(&mut self, host: &str) -> Result<(), Refused> {
+        let i = self.index_to("pause", host)?;
         if !std::mem::replace(&mut self.hosts[i].paused, true) {
             self.record(i, "pause", "is paused", None);
         }
         Ok(())
     }
     /// Lets a paused host go on.
-    pub fn resume(&mut self, host: &str) -> Result<(), UnknownHost> {
-        let i = self.index(host)?;
+    pub fn resume(&mut self, host: &str) -> Result<(), Refused> {
+        let i = self.index_to("resume", host)?;
         if std::mem::replace(&mut self.hosts[i].paused, false) {
             self.record(i, "resume", "goes on", None);
         }
         Ok(())
     }
     /// Crashes a host if it runs, and starts it at once.
-    pub fn restart(&mut self, host: &str) -> Result<(), UnknownHost> {
-        let i = self.index(host)?;
+    pub fn restart(&mut self, host: &str) -> Result<(), Refused> {
+        let i = self.index_to("restart", host)?;
         self.crash_process(i);
         self.start_process(i);
         Ok(())
     }
     /// Does the host's process exist? A paused one does.
-    pub fn is_up(&self, host: &str) -> Result<bool, UnknownHost> {
-        Ok(self.hosts[self.index(host)?].process.is_some())
+    pub fn is_up(&self, host: &str) -> Result<bool, Refused> {
+        let i = self.index(host)?;
+        #[cfg(feature = "turmoil")]
+        if let Some(ticks) = &self.ticks {
+            return Ok(ticks.is_up(i));
+        }
+        Ok(self.hosts[i].process.is_some())
+    }
+
+    /// The number of a host to which `what` is to be done.
+    fn index_to(&self, what: &'static str, host: &str) -> Result<usize, Refused> {
+        let i = self.index(host)?;
+        match self.config.engine {
+            Engine::Jump => Ok(i),
+            #[cfg(feature = "turmoil")]
+            Engine::Turmoil => Err(Refused::NotOnThisEngine { what }),
+        }
     }
 
     pub(super) fn start_process(&mut self, i: usize) {
+        #[cfg(feature = "turmoil")]
+        if self.ticks.is_some() {
+            return self.start_on_ticks(i);
+        }
         if self.hosts[i].process.is_some() {
             return;
         }
@@ -76,16 +95,7 @@ impl World {
         self.hosts[i].paused = false;
         self.net.power_on(now, i);
         self.record(i, "start", "starts", None);
-        let name = self.hosts[i].name.clone();
-        let ctx = HostCtx {
-            wire: Wire::new(name.clone(), self.wires.clone()),
-            env: self.hosts[i].spec.env.clone(),
-            trace: self.trace.clone(),
-            choices: self.choices.clone(),
-            control: self.control.clone(),
-            folder: self.disks.folder(&name),
-            name,
-        };
+        let ctx = self.context(i);
         // Interval 1: the root future is polled after each task, so a crash asked for inside a step takes effect before
         // any other task runs; with the default up to 60 more run.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().event_interval(1).build();
@@ -104,6 +114,19 @@ impl World {
         state::clear_host();
         let process = Process { metrics: runtime.metrics(), runtime, main, born_ns: now, due_ns: Some(now) };
         self.hosts[i].process = Some(process);
+    }
+
+    pub(super) fn context(&self, i: usize) -> HostCtx {
+        let name = self.hosts[i].name.clone();
+        HostCtx {
+            wire: Wire::new(name.clone(), self.wires.clone()),
+            env: self.hosts[i].spec.env.clone(),
+            trace: self.trace.clone(),
+            choices: self.choices.clone(),
+            control: self.control.clone(),
+            folder: self.disks.folder(&name),
+            name,
+        }
     }
 
     pub(super) fn crash_process(&mut self, i: usize) {
@@ -165,7 +188,7 @@ impl World {
     pub(super) fn serve_requests(&mut self) {
         for request in self.control.take() {
             let (Request::Crash(name) | Request::PowerOff(name)) = &request;
-            match self.index(name) {
+            match self.index_to("crash", name) {
                 Ok(i) if matches!(request, Request::Crash(_)) => self.crash_process(i),
                 Ok(i) => self.cut_power(i),
                 Err(e) => {
@@ -197,45 +220,45 @@ impl World {
 /// Links. A pair means both directions.
 impl World {
     /// Packets from one host to another take this much longer from now on. Order is kept.
-    pub fn delay(&mut self, from: &str, to: &str, extra: Duration) -> Result<(), UnknownHost> {
+    pub fn delay(&mut self, from: &str, to: &str, extra: Duration) -> Result<(), Refused> {
         let (f, t) = self.record_link("delay", from, to, format!("{from} to {to}: {extra:?} slower"))?;
         self.net.set_extra(f, t, extra);
         Ok(())
     }
     /// Nothing travels between two hosts until [`heal`](Self::heal). Nothing is lost either: senders of a real TCP would
     /// send again, so packets are held and delivered in order. A connection with unacknowledged data dies after 15 min.
-    pub fn cut(&mut self, a: &str, b: &str) -> Result<(), UnknownHost> {
+    pub fn cut(&mut self, a: &str, b: &str) -> Result<(), Refused> {
         let (i, j) = self.record_link("cut", a, b, format!("{a} and {b} are cut off from each other"))?;
         self.net.cut(self.shared.now_ns(), i, j);
         Ok(())
     }
     /// Undoes [`cut`](Self::cut) and [`blackhole`](Self::blackhole) of a link.
-    pub fn heal(&mut self, a: &str, b: &str) -> Result<(), UnknownHost> {
+    pub fn heal(&mut self, a: &str, b: &str) -> Result<(), Refused> {
         let (i, j) = self.record_link("heal", a, b, format!("{a} and {b} reach each other again"))?;
         self.net.heal(self.shared.now_ns(), i, j);
         Ok(())
     }
     /// All connections between two hosts are reset, at both ends, now.
-    pub fn reset(&mut self, a: &str, b: &str) -> Result<(), UnknownHost> {
+    pub fn reset(&mut self, a: &str, b: &str) -> Result<(), Refused> {
         let (i, j) = self.record_link("reset", a, b, format!("connections between {a} and {b} are reset"))?;
         self.net.reset(i, j);
         Ok(())
     }
     /// What travels between two hosts vanishes until [`heal`](Self::heal), as behind a firewall that forgets: connections
     /// that lost something are reset at the heal, or after 15 min. SYNs are sent again, as Linux does.
-    pub fn blackhole(&mut self, a: &str, b: &str) -> Result<(), UnknownHost> {
+    pub fn blackhole(&mut self, a: &str, b: &str) -> Result<(), Refused> {
         let (i, j) = self.record_link("blackhole", a, b, format!("what {a} and {b} send each other vanishes"))?;
         self.net.blackhole(self.shared.now_ns(), i, j);
         Ok(())
     }
     /// Holds what one host sends to another until [`release`](Self::release). Order is kept.
-    pub fn hold(&mut self, from: &str, to: &str) -> Result<(), UnknownHost> {
+    pub fn hold(&mut self, from: &str, to: &str) -> Result<(), Refused> {
         let (f, t) = self.record_link("hold", from, to, format!("what {from} sends to {to} is held"))?;
         self.net.hold(self.shared.now_ns(), f, t);
         Ok(())
     }
     /// Lets what was held travel on.
-    pub fn release(&mut self, from: &str, to: &str) -> Result<(), UnknownHost> {
+    pub fn release(&mut self, from: &str, to: &str) -> Result<(), Refused> {
         let (f, t) = self.record_link("release", from, to, format!("what {from} sent to {to} travels on"))?;
         self.net.release(self.shared.now_ns(), f, t);
         Ok(())
@@ -247,8 +270,8 @@ impl World {
         from: &str,
         to: &str,
         text: String,
-    ) -> Result<(usize, usize), UnknownHost> {
-        let pair = (self.index(from)?, self.index(to)?);
+    ) -> Result<(usize, usize), Refused> {
+        let pair = (self.index_to(what, from)?, self.index_to(what, to)?);
         // What stacks hold ready was sent before this.
         self.net.send(self.shared.now_ns());
         self.trace.entry("net", what).host("world").field("from", from).field("to", to).text(text).record();

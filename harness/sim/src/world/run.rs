@@ -94,6 +94,10 @@ impl World {
     }
 
     fn advance(&mut self, end: u64, until: &mut dyn FnMut(&mut World) -> bool) -> Result<bool, Stuck> {
+        #[cfg(feature = "turmoil")]
+        if self.ticks.is_some() {
+            return self.advance_by_ticks(end, until);
+        }
         loop {
             self.instant()?;
             if until(self) {
@@ -199,10 +203,14 @@ impl World {
         if ended && self.hosts[i].process.is_some() {
             self.exit(i);
         }
+        self.run_hooks();
+        Ok(())
+    }
+
+    pub(super) fn run_hooks(&mut self) {
         for hook in &mut self.hooks {
             hook();
         }
-        Ok(())
     }
 
     /// A host's main function has returned: its process ends.
@@ -213,29 +221,35 @@ impl World {
             Ok(Ok(())) => None,
             Ok(Err(e)) => Some(chain(&*e)),
             Err(e) => Some(match e.try_into_panic() {
-                Ok(panic) => format!("panicked: {}", panic_message(&*panic)),
+                Ok(panic) => panic_text(&*panic),
                 Err(e) => e.to_string(),
             }),
         };
-        let failed = error.is_some();
-        self.record(i, "exit", if failed { "fails" } else { "exits" }, error);
+        let failed = self.record_exit(i, error);
         self.end_process(i);
         self.follow_policy(i, failed);
+    }
+    /// True if it failed.
+    pub(super) fn record_exit(&mut self, i: usize, error: Option<String>) -> bool {
+        let failed = error.is_some();
+        self.record(i, "exit", if failed { "fails" } else { "exits" }, error);
+        failed
     }
 }
 
 /// An error and its sources, outermost first.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |e| e.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
-    match (panic.downcast_ref::<String>(), panic.downcast_ref::<&str>()) {
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let message = match (panic.downcast_ref::<String>(), panic.downcast_ref::<&str>()) {
         (Some(s), _) => s,
-        (_, Some(s)) => s,
-        _ => "not a text",
-    }
+        (_, Some(s)) => *s,
+        _ => "without a text",
+    };
+    format!("panicked: {message}")
 }
 
 const _: () = assert!(NS == 1000 * MS);
