@@ -18,7 +18,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-
 /// A host's network: connects to other hosts by name, listens on ports of its own.
 #[derive(Clone)]
 pub struct Wire {

@@ -120,7 +120,8 @@ impl World {
 
     fn index(&self, name: &str) -> Result<usize, Refused> {
         let found = self.hosts.iter().position(|h| *h.name == *name);
-        found.ok_or_else(|| Refused::UnknownHost { name: name.into(), known: self.hosts().map(str::to_owned).collect() })
+        found
+            .ok_or_else(|| Refused::UnknownHost { name: name.into(), known: self.hosts().map(str::to_owned).collect() })
     }
 }
 

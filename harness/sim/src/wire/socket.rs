@@ -65,10 +65,9 @@ impl Listener {
         match self {
             Listener::Jump(listener) => listener.poll_accept(cx).map_ok(|(stream, _)| Socket::Jump(stream)),
             #[cfg(feature = "turmoil")]
-            Listener::Turmoil(accepted) => accepted
-                .as_mut()
-                .poll_next(cx)
-                .map(|next| next.expect("the stream never ends").map(Socket::Turmoil)),
+            Listener::Turmoil(accepted) => {
+                accepted.as_mut().poll_next(cx).map(|next| next.expect("the stream never ends").map(Socket::Turmoil))
+            }
         }
     }
 }

@@ -10,7 +10,12 @@ impl World {
         let Some(ticks) = self.ticks.as_mut().filter(|ticks| !ticks.is_up(i)) else { return };
         self.hosts[i].restart_at = None;
         let name = &self.hosts[i].name;
-        self.trace.entry("host", "start").host(name.to_string()).field("host", name).text(format!("{name} starts")).record();
+        self.trace
+            .entry("host", "start")
+            .host(name.to_string())
+            .field("host", name)
+            .text(format!("{name} starts"))
+            .record();
         ticks.start(i, ctx, skew_ns, main);
     }
 
