@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::error::ApiError;
+use crate::error::{ApiError, Cause};
 use crate::resource::Resource;
 
 /// Bodies above this size are refused, as by a stock server.
@@ -15,16 +15,23 @@ pub(crate) fn object(resource: &Resource, version: usize, bytes: &[u8]) -> Resul
     let unrecognized = |why: String| {
         let shown = match bytes {
             [] => "<empty>".into(),
-            _ => String::from_utf8_lossy(bytes).into_owned(),
+            [b'{', ..] => String::from_utf8_lossy(bytes).into_owned(),
+            // What does not even begin like an object is shown in hexadecimal.
+            _ => bytes.iter().take(1024).map(|byte| format!("{byte:02x}")).collect(),
         };
         ApiError::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {why} ({shown})"))
     };
     let mut value: Value = serde_json::from_slice(bytes).map_err(|error| {
-        let why = if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() };
-        unrecognized(format!("couldn't get version/kind; json parse error: {why}"))
+        unrecognized(format!("couldn't get version/kind; json parse error: {}", parse_error(&error)))
     })?;
     let Some(map) = value.as_object_mut() else {
-        let why = format!("couldn't get version/kind; json parse error: json: cannot unmarshal {}", go_kind(&value));
+        // The Go type that a server first decodes into.
+        const INTO: &str =
+            r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+        let found = go_kind(&value);
+        let why = format!(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value of type {INTO}"
+        );
         return Err(unrecognized(why));
     };
     check_kind(resource, version, map, bytes)?;
@@ -54,7 +61,9 @@ fn check_kind(resource: &Resource, version: usize, map: &Map<String, Value>, byt
             )));
         }
         if kind != want_kind {
-            return Err(ApiError::bad_request(format!("kind {kind:?} in the data is not {want_kind:?}")));
+            let name = map.get("metadata").and_then(|m| m["name"].as_str()).unwrap_or_default();
+            let cause = Cause::invalid("kind", &kind.into(), format_args!("must be {want_kind}"));
+            return Err(ApiError::invalid_as(&resource.group, kind, name, &[cause]));
         }
         return Ok(());
     }
@@ -73,6 +82,11 @@ fn check_kind(resource: &Resource, version: usize, map: &Map<String, Value>, byt
     Ok(())
 }
 
+/// What Go's decoder says about text that is no JSON, as far as it can be known.
+pub(crate) fn parse_error(error: &serde_json::Error) -> String {
+    if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() }
+}
+
 /// Long bodies are cut in messages.
 fn shortened(text: &str) -> String {
     const SHOWN: usize = 30;
@@ -82,7 +96,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-fn go_kind(value: &Value) -> &'static str {
+pub(crate) fn go_kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",
@@ -162,6 +176,12 @@ pub(crate) fn check_metadata(resource: &Resource, version: usize, object: &mut V
     // Ownership of fields is not tracked yet: what clients send of it is dropped. `selfLink` died with 1.20.
     metadata.remove("managedFields");
     metadata.remove("selfLink");
+    for (of, field) in [("ConfigMap", "data"), ("Secret", "stringData")] {
+        let texts = map.get(field).filter(|_| kind == of).and_then(Value::as_object);
+        if let Some(other) = texts.into_iter().flatten().map(|(_, v)| v).find(|v| !v.is_string() && !v.is_null()) {
+            return Err(wrong(other, &format!("{kind}.{field}"), "string"));
+        }
+    }
     for section in ["spec", "status"] {
         match map.get(section) {
             None | Some(Value::Object(_)) => {}

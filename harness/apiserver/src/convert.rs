@@ -28,11 +28,23 @@ pub(crate) fn to_storage(resource: &Resource, version: usize, value: Value) -> V
 }
 
 fn pair(resource: &Resource, version: usize) -> Option<(&str, &str)> {
-    (resource.group == AGENTS && version > 0).then(|| (&*resource.versions[0], &*resource.versions[version]))
+    (resource.webhook && version > 0).then(|| (&*resource.versions[0], &*resource.versions[version]))
 }
 
+/// Conversion strategy `None`: another `apiVersion`, without the fields that only the other version has.
 fn relabelled(resource: &Resource, version: usize, mut value: Value) -> Value {
     value["apiVersion"] = resource.api_version(version).into();
+    if resource.group == AGENTS {
+        let (foreign_spec, foreign_status) = match &*resource.versions[version] {
+            "v1alpha1" => ("operatingMode", "nodeName"),
+            _ => ("replicas", "replicas"),
+        };
+        for (section, foreign) in [("spec", foreign_spec), ("status", foreign_status)] {
+            if let Some(section) = value.get_mut(section).and_then(Value::as_object_mut) {
+                section.remove(foreign);
+            }
+        }
+    }
     value
 }
 

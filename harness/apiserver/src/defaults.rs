@@ -14,6 +14,13 @@ pub(crate) fn apply(resource: &Resource, version: usize, object: &mut Value) {
         ("", "pods") => pod(object),
         ("", "services") => service(object),
         ("", "secrets") => secret(object),
+        ("", "events") => {
+            if let Some(event) = object.as_object_mut() {
+                let written =
+                    [("eventTime", Value::Null), ("reportingComponent", "".into()), ("reportingInstance", "".into())];
+                fill(event, &written);
+            }
+        }
         ("", "persistentvolumeclaims") => set(object, "spec", "volumeMode", "Filesystem".into()),
         ("networking.k8s.io", "networkpolicies") => network_policy(object),
         (AGENTS, "sandboxes") => sandbox(&resource.versions[version], object),
@@ -342,6 +349,10 @@ fn network_policy(object: &mut Value) {
 }
 
 fn sandbox(version: &str, object: &mut Value) {
+    // A schema's defaults fill in what is there: without a spec there is nothing to fill.
+    if object.get("spec").is_none() {
+        return;
+    }
     match version {
         "v1beta1" => set(object, "spec", "operatingMode", "Running".into()),
         _ => set(object, "spec", "replicas", 1.into()),

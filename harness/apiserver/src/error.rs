@@ -192,6 +192,11 @@ impl ApiError {
         ApiError::new(405, "MethodNotAllowed", message, Some(json!({})))
     }
 
+    pub(crate) fn not_supported_on(resource: &Resource, verb: &str) -> ApiError {
+        let message = format!("{verb} is not supported on resources of kind {:?}", resource.qualified());
+        ApiError::new(405, "MethodNotAllowed", message, Some(details(resource, "")))
+    }
+
     pub(crate) fn not_acceptable(watch: bool) -> ApiError {
         let mut all = "application/json, application/yaml, application/vnd.kubernetes.protobuf".to_owned();
         if watch {

@@ -73,8 +73,9 @@ impl<'a> Operation<'a> {
             (Some("status"), verb) if self.resource.has_status => match verb {
                 Verb::Get => self.get().await,
                 Verb::Update | Verb::Patch => self.update(verb, Part::Status),
-                _ => Err(ApiError::method_not_allowed()),
+                _ => Err(self.not_allowed(verb)),
             },
+            (Some("eviction"), Verb::Create) if pods::graceful(self.resource) => self.evict(),
             (Some("binding"), verb) if pods::graceful(self.resource) => match verb {
                 Verb::Create => self.bind(),
                 _ => Err(ApiError::method_not_allowed()),
@@ -84,11 +85,18 @@ impl<'a> Operation<'a> {
         }
     }
 
+    /// 405, which custom resources word by verb.
+    fn not_allowed(&self, verb: Verb) -> ApiError {
+        if self.resource.custom {
+            ApiError::not_supported_on(self.resource, verb.as_str())
+        } else {
+            ApiError::method_not_allowed()
+        }
+    }
+
     fn no_subresource(&self, name: &str) -> Result<Answer, ApiError> {
         let known = match &*self.resource.plural {
-            "pods" => {
-                &["attach", "ephemeralcontainers", "eviction", "exec", "log", "portforward", "proxy", "resize"][..]
-            }
+            "pods" => &["attach", "ephemeralcontainers", "exec", "log", "portforward", "proxy", "resize"][..],
             "services" | "nodes" => &["proxy"][..],
             "serviceaccounts" => &["token"][..],
             "sandboxes" => &["scale"][..],
@@ -173,7 +181,8 @@ impl<'a> Operation<'a> {
         let mut causes = Vec::new();
         causes
             .extend(delete::bad_dry_run(&self.query.get("dryRun").map(str::to_owned).into_iter().collect::<Vec<_>>()));
-        if verb == Verb::Patch && self.query.flag("force") && self.content_type.starts_with("application/") {
+        if verb == Verb::Patch && self.query.flag("force") && !self.content_type.starts_with("application/apply-patch")
+        {
             causes.push(Cause::forbidden("force", "may not be specified for non-apply patch"));
         }
         match self.query.text("fieldValidation") {
@@ -429,6 +438,36 @@ impl<'a> Operation<'a> {
         }
         let bound = pods::bound(pod.value(), self.name(), node, clock::now())?;
         let revision = (!self.dry_run()).then(|| history.commit(self.table, &key, Some(bound)).revision);
+        let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+        Ok(Answer::status(StatusCode::CREATED, &status, revision))
+    }
+
+    /// `pods/eviction`. There are no disruption budgets here that could forbid it.
+    fn evict(&self) -> Result<Answer, ApiError> {
+        let sent: Value = serde_json::from_slice(self.body)
+            .map_err(|error| ApiError::bad_request(format!("couldn't get version/kind; json parse error: {error}")))?;
+        let options = match sent.get("deleteOptions") {
+            Some(options) if options.is_object() => options.to_string(),
+            _ => String::new(),
+        };
+        let options = delete::Options::parse(options.as_bytes(), self.query)?;
+        let mut history = self.store.lock();
+        let key = self.key();
+        let Some(pod) = history.get(self.table, &key).cloned() else {
+            return Err(ApiError::not_found(self.resource, self.name()));
+        };
+        delete::check_preconditions(self.resource, self.name(), pod.value(), &options)?;
+        let mut revision = None;
+        if !options.dry_run {
+            let now = clock::now();
+            let marked = match pods::disrupted(pod.value(), now) {
+                Some(marked) => history.commit(self.table, &key, Some(marked)),
+                None => pod,
+            };
+            let plan = delete::plan(self.resource, marked.value(), &options, now);
+            revision =
+                Some(apply(&mut history, self.table, &key, plan).map_or(marked.revision, |after| after.revision));
+        }
         let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
         Ok(Answer::status(StatusCode::CREATED, &status, revision))
     }

@@ -3,6 +3,7 @@
 use json_patch::{AddOperation, Patch, PatchOperation};
 use serde_json::{Map, Value};
 
+use crate::body::{go_kind, parse_error};
 use crate::error::ApiError;
 use crate::strategic;
 
@@ -35,22 +36,33 @@ impl PatchKind {
     pub(crate) fn apply(self, object: &Value, body: &[u8]) -> Result<Value, ApiError> {
         match self {
             PatchKind::Merge | PatchKind::Strategic => {
-                let patch: Value = serde_json::from_slice(body)
-                    .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
-                let Value::Object(patch) = patch else {
-                    return Err(ApiError::bad_request("error decoding patch: an object is expected"));
+                let patch = decode(body)?;
+                let Value::Object(patch) = &patch else {
+                    return Err(wrong_kind(&patch, "map[string]interface {}"));
                 };
                 let mut object = object.clone();
                 if self == PatchKind::Merge {
-                    merge(&mut object, &patch);
+                    merge(&mut object, patch);
                 } else {
-                    strategic::merge(&mut object, &patch)?;
+                    strategic::merge(&mut object, patch)?;
                 }
                 Ok(object)
             }
             PatchKind::Json => json(object, body),
         }
     }
+}
+
+fn decode(body: &[u8]) -> Result<Value, ApiError> {
+    serde_json::from_slice(body)
+        .map_err(|error| ApiError::bad_request(format!("error decoding patch: {}", parse_error(&error))))
+}
+
+fn wrong_kind(found: &Value, wanted: &str) -> ApiError {
+    let found = go_kind(found);
+    ApiError::bad_request(format!(
+        "error decoding patch: json: cannot unmarshal {found} into Go value of type {wanted}"
+    ))
 }
 
 fn merge(target: &mut Value, patch: &Map<String, Value>) {
@@ -72,17 +84,14 @@ fn merge(target: &mut Value, patch: &Map<String, Value>) {
 }
 
 fn json(object: &Value, body: &[u8]) -> Result<Value, ApiError> {
-    let raw: Value = serde_json::from_slice(body)
-        .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
-    let Value::Array(operations) = raw else {
-        return Err(ApiError::bad_request(
-            "error decoding patch: json: cannot unmarshal object into Go value of type jsonpatch.Patch",
-        ));
+    let raw = decode(body)?;
+    let Value::Array(operations) = &raw else {
+        return Err(wrong_kind(&raw, "[]handlers.jsonPatchOp"));
     };
     let refused = || ApiError::unprocessable("the server rejected our request due to an error in our request");
     let mut object = object.clone();
     for operation in operations {
-        let operation: PatchOperation = serde_json::from_value(operation).map_err(|_| refused())?;
+        let operation: PatchOperation = serde_json::from_value(operation.clone()).map_err(|_| refused())?;
         let operation = match operation {
             // The server's library sets an absent key of a present map.
             PatchOperation::Replace(replace) if absent_key(&object, replace.path.as_str()) => {

@@ -77,6 +77,22 @@ pub(crate) fn bound(pod: &Value, name: &str, node: &str, now: u64) -> Result<Val
     Ok(pod)
 }
 
+/// The pod marked as about to be evicted, unless nothing will be left of it to look at.
+pub(crate) fn disrupted(pod: &Value, now: u64) -> Option<Value> {
+    if grace(pod, None) == 0 || pod["metadata"].get("deletionTimestamp").is_some() {
+        return None;
+    }
+    let mut pod = pod.clone();
+    set_condition(
+        &mut pod,
+        json!({
+            "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": clock::rfc3339(now),
+        }),
+    );
+    Some(pod)
+}
+
 fn set_condition(pod: &mut Value, condition: Value) {
     let Some(status) = pod.get_mut("status").and_then(Value::as_object_mut) else { return };
     let list = status.entry("conditions").or_insert_with(|| json!([]));

@@ -8,6 +8,9 @@ pub enum SandboxVersions {
     /// `v1beta1` (storage) and `v1alpha1`, converted both ways (agent-sandbox v0.5.0 and later).
     #[default]
     Both,
+    /// Both versions, but without the conversion webhook (strategy `None`): the versions share metadata and whatever
+    /// both of their schemas have, and what the storage version lacks is dropped.
+    BothUnconverted,
     /// Only `v1alpha1`, as installed by agent-sandbox up to v0.4.x. `v1beta1` answers like an unserved version.
     V1alpha1Only,
 }
@@ -25,6 +28,8 @@ pub(crate) struct Resource {
     pub(crate) kind: Cow<'static, str>,
     /// Objects live in namespaces.
     pub(crate) namespaced: bool,
+    /// Versions are converted by the agent-sandbox webhook, rather than by relabelling.
+    pub(crate) webhook: bool,
     /// Defined by a CRD. Custom resources differ in error texts, list shape and the demands on PUT.
     pub(crate) custom: bool,
     /// `metadata.generation` counts changes of the desired state.
@@ -90,6 +95,7 @@ fn builtin(group: &'static str, plural: &'static str, kind: &'static str) -> Res
         plural: plural.into(),
         kind: kind.into(),
         namespaced: true,
+        webhook: false,
         custom: false,
         counts_generation: false,
         has_status: false,
@@ -117,9 +123,10 @@ pub(crate) fn registry(sandbox: SandboxVersions) -> Vec<Resource> {
         builtin("coordination.k8s.io", "leases", "Lease"),
         Resource {
             versions: match sandbox {
-                SandboxVersions::Both => vec!["v1beta1".into(), "v1alpha1".into()],
+                SandboxVersions::Both | SandboxVersions::BothUnconverted => vec!["v1beta1".into(), "v1alpha1".into()],
                 SandboxVersions::V1alpha1Only => vec!["v1alpha1".into()],
             },
+            webhook: sandbox == SandboxVersions::Both,
             custom: true,
             counts_generation: true,
             has_status: true,

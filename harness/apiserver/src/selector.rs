@@ -239,7 +239,7 @@ fn parse_labels(text: &str) -> Result<Vec<Requirement>, ApiError> {
         match parser.next() {
             Token::End => return Ok(requirements),
             Token::Sign(",") if *parser.peek() != Token::End => {}
-            Token::Sign(",") => return parser.fail(&Token::End, "identifier after ','"),
+            Token::Sign(",") => return Err(ApiError::bad_request("found '', expected: identifier after ','")),
             other => return parser.fail(&other, "',' or 'end of string'"),
         }
     }

@@ -197,9 +197,11 @@ impl ApiServer {
         };
         let result = match Verb::of(method, &operation.place, query) {
             Some(verb) => operation.run(verb).await,
+            None if resource.custom && method == Method::PUT => Err(ApiError::bad_request("name must be provided")),
             None => Err(ApiError::method_not_allowed()),
         };
         let (mut response, revision) = match result {
+            Err(error) if method == Method::HEAD => (refusal(&error).map(|_| Body::full(Bytes::new())), None),
             Ok(Answer { code, body, revision }) => (with_body(code, "application/json", body), revision),
             Err(error) => (refusal(&error), None),
         };

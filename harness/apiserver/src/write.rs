@@ -351,10 +351,27 @@ fn validate(resource: &Resource, object: &Value) -> Vec<Cause> {
             "Only one reference can have Controller set to true",
         ));
     }
+    for value in object["metadata"]["labels"].as_object().into_iter().flat_map(|labels| labels.values()) {
+        if !value.as_str().is_some_and(label_value) {
+            causes.push(Cause::invalid(
+                "metadata.labels",
+                value,
+                "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')",
+            ));
+        }
+    }
     match &*resource.plural {
+        "events"
+            if object["involvedObject"]["namespace"].as_str().unwrap_or_default()
+                != object["metadata"]["namespace"] =>
+        {
+            let sent = &object["involvedObject"]["namespace"];
+            causes.push(Cause::invalid("involvedObject.namespace", sent, "does not match event.namespace"));
+        }
         "pods" if object.pointer("/spec/containers/0").is_none() => causes.push(Cause::required("spec.containers", "")),
         "sandboxes" if object.pointer("/spec/podTemplate").is_none() => {
-            causes.push(Cause::required("spec.podTemplate", ""));
+            let missing = if object.get("spec").is_none() { "spec" } else { "spec.podTemplate" };
+            causes.push(Cause::required(missing, ""));
             causes.push(Cause {
                 reason: "FieldValueInvalid",
                 message: "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation".into(),
@@ -364,6 +381,13 @@ fn validate(resource: &Resource, object: &Value) -> Vec<Cause> {
         _ => {}
     }
     causes
+}
+
+/// At most 63 characters, alphanumeric at both ends.
+fn label_value(text: &str) -> bool {
+    let end = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
+    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    text.len() <= 63 && text.chars().all(inner) && end(text.chars().next()) && end(text.chars().next_back())
 }
 
 /// Immutable parts of single types.

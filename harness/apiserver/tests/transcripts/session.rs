@@ -1,0 +1,253 @@
+//! One recorded session: reading it, and playing it on tokio's paused clock.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use photofinish_apiserver::{ApiServer, SandboxVersions};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tower::ServiceExt;
+
+use crate::compare::Names;
+
+/// A field that differs.
+#[derive(Debug)]
+pub(crate) struct Difference {
+    pub(crate) path: String,
+    pub(crate) recorded: String,
+    pub(crate) ours: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cut = |text: &str| text.chars().take(300).collect::<String>();
+        write!(f, "{}: recorded {} but got {}", self.path, cut(&self.recorded), cut(&self.ours))
+    }
+}
+
+type Results = BTreeMap<u64, Vec<Difference>>;
+
+/// Plays a session. Returns its name, and the differences of each exchange.
+pub(crate) fn replay(path: &Path) -> (String, Results) {
+    let mut text = String::new();
+    let file = std::fs::File::open(path).expect("the session");
+    flate2::read::GzDecoder::new(file).read_to_string(&mut text).expect("gzip");
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("a JSON line")).collect();
+    let name = lines[0]["file"].as_str().expect("a name").to_owned();
+    let mut exchanges: Vec<Value> = lines.into_iter().filter(|line| line.get("seq").is_some()).collect();
+    exchanges.sort_by_key(|exchange| exchange["seq"].as_u64());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    let results = runtime.expect("a runtime").block_on(play(&name, &exchanges));
+    (name, results)
+}
+
+struct OpenWatch<'a> {
+    recorded: &'a Value,
+    lines: JoinHandle<(Vec<Value>, bool)>,
+}
+
+async fn play(name: &str, exchanges: &[Value]) -> Results {
+    // The CRDs were installed without their conversion webhook.
+    let server = ApiServer::builder().sandbox_versions(SandboxVersions::BothUnconverted).build();
+    prepare(&server, name).await;
+    let began = Instant::now();
+    let mut names = Names::default();
+    let mut results = Results::new();
+    let mut watches: BTreeMap<u64, OpenWatch<'_>> = BTreeMap::new();
+    let at = |ms: &Value| began + Duration::from_micros((ms.as_f64().unwrap_or(0.0) * 1000.0) as u64);
+    for exchange in exchanges {
+        let seq = exchange["seq"].as_u64().expect("a number");
+        sleep_until(at(&exchange["t_ms"])).await;
+        let request = request(&exchange["request"], &names);
+        let response = server.clone().oneshot(request).await.expect("never fails");
+        let mut found = headers(&exchange["response"], &response);
+        let streams = http_body::Body::size_hint(response.body()).exact().is_none();
+        if exchange["response"].get("stream").is_some() && streams {
+            let end = at(&exchange["response"]["end_ms"]);
+            let closed = exchange["response"]["end"] == "client-closed";
+            let lines = tokio::spawn(read_lines(response, end, closed));
+            watches.insert(seq, OpenWatch { recorded: exchange, lines });
+        } else {
+            let bytes = response.into_body().collect().await.expect("never fails").to_bytes();
+            let recorded = &exchange["response"]["body"];
+            found.extend(match (recorded, serde_json::from_slice::<Value>(&bytes)) {
+                (Value::String(text), Err(_)) => same_text(text, &bytes),
+                // A stream on an object's path holds one object, and was recorded as the lines of a watch.
+                (Value::Null, Ok(ours)) if exchange["response"]["stream"].is_array() => {
+                    differences(names.compare(&exchange["response"]["stream"][0]["line"], &ours))
+                }
+                (Value::Null, _) if bytes.is_empty() => Vec::new(),
+                (recorded, Ok(ours)) => differences(names.compare(recorded, &ours)),
+                (recorded, Err(_)) => same_text(&recorded.to_string(), &bytes),
+            });
+        }
+        results.insert(seq, found);
+    }
+    for (seq, watch) in watches {
+        let (lines, ended) = watch.lines.await.expect("reads");
+        let found = watch_differences(&mut names, watch.recorded, &lines, ended);
+        results.entry(seq).or_default().extend(found);
+    }
+    results
+}
+
+/// What was there before the recording began.
+async fn prepare(server: &ApiServer, name: &str) {
+    if name.starts_with("16") {
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}});
+        let request = Request::post("/api/v1/nodes").body(Full::new(Bytes::from(node.to_string()))).expect("a request");
+        assert_eq!(server.clone().oneshot(request).await.expect("never fails").status(), 201);
+    }
+}
+
+fn request(recorded: &Value, names: &Names) -> Request<Full<Bytes>> {
+    let path: Vec<String> =
+        recorded["path"].as_str().expect("a path").split('/').map(|part| names.translate(part)).collect();
+    let encode =
+        |text: &str| percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string();
+    let query: Vec<String> = recorded["query"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| format!("{}={}", encode(key), encode(&names.translate(value.as_str().unwrap_or_default()))))
+        .collect();
+    let uri = if query.is_empty() { path.join("/") } else { format!("{}?{}", path.join("/"), query.join("&")) };
+    let mut builder = Request::builder().method(recorded["method"].as_str().expect("a method")).uri(uri);
+    for header in ["Accept", "Content-Type"] {
+        if let Some(value) = recorded["headers"][header].as_str() {
+            builder = builder.header(header, value);
+        }
+    }
+    let body = match (&recorded["body"], &recorded["raw_body"]) {
+        (Value::Null, Value::String(raw)) => raw.clone(),
+        (Value::Null, _) => String::new(),
+        (body, _) => spaced(&names.translate_body(body)),
+    };
+    builder.body(Full::new(Bytes::from(body))).expect("a request")
+}
+
+/// JSON with the spaces that the recording client put, which some error messages quote.
+fn spaced(value: &Value) -> String {
+    struct Spaces;
+    impl serde_json::ser::Formatter for Spaces {
+        fn begin_array_value<W: ?Sized + std::io::Write>(
+            &mut self,
+            writer: &mut W,
+            first: bool,
+        ) -> std::io::Result<()> {
+            if first { Ok(()) } else { writer.write_all(b", ") }
+        }
+
+        fn begin_object_key<W: ?Sized + std::io::Write>(&mut self, writer: &mut W, first: bool) -> std::io::Result<()> {
+            if first { Ok(()) } else { writer.write_all(b", ") }
+        }
+
+        fn begin_object_value<W: ?Sized + std::io::Write>(&mut self, writer: &mut W) -> std::io::Result<()> {
+            writer.write_all(b": ")
+        }
+    }
+    let mut out = Vec::new();
+    serde::Serialize::serialize(value, &mut serde_json::Serializer::with_formatter(&mut out, Spaces)).expect("encodes");
+    String::from_utf8(out).expect("text")
+}
+
+fn headers<B>(recorded: &Value, ours: &http::Response<B>) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let mut same = |path: &str, recorded: String, ours: String| {
+        if recorded != ours {
+            found.push(Difference { path: path.into(), recorded, ours });
+        }
+    };
+    same("status", recorded["status"].to_string(), ours.status().as_u16().to_string());
+    for header in ["Content-Type", "Warning", "Retry-After", "Cache-Control"] {
+        let theirs = recorded["headers"][header].as_str().unwrap_or_default();
+        let mine = ours.headers().get(header).map(|value| value.to_str().expect("text")).unwrap_or_default();
+        same(header, theirs.into(), mine.into());
+    }
+    found
+}
+
+fn same_text(recorded: &str, ours: &[u8]) -> Vec<Difference> {
+    let ours = String::from_utf8_lossy(ours).into_owned();
+    if recorded == ours {
+        return Vec::new();
+    }
+    vec![Difference { path: "body".into(), recorded: recorded.into(), ours }]
+}
+
+fn differences(found: Vec<crate::compare::Found>) -> Vec<Difference> {
+    found.into_iter().map(|(path, recorded, ours)| Difference { path, recorded, ours }).collect()
+}
+
+/// The lines until the server ends the stream, or the client did.
+async fn read_lines(
+    response: http::Response<photofinish_apiserver::Body>,
+    end: Instant,
+    closed: bool,
+) -> (Vec<Value>, bool) {
+    let mut body = response.into_body();
+    let mut lines = Vec::new();
+    // The recording client saw the end a little after the server made it.
+    let patience = if closed { Duration::ZERO } else { Duration::from_secs(1) };
+    loop {
+        match timeout_at(end + patience, body.frame()).await {
+            Err(_) => return (lines, false),
+            Ok(None) => return (lines, true),
+            Ok(Some(frame)) => {
+                let chunk = frame.expect("never fails").into_data().expect("data");
+                assert!(chunk.ends_with(b"\n"), "an event ends with a newline");
+                lines.push(serde_json::from_slice(&chunk).expect("one event a chunk"));
+            }
+        }
+    }
+}
+
+fn watch_differences(names: &mut Names, exchange: &Value, ours: &[Value], ended: bool) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let marked = |line: &&Value| line["type"] != "BOOKMARK" || line["object"]["metadata"].get("annotations").is_some();
+    let recorded: Vec<&Value> = exchange["response"]["stream"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|line| &line["line"])
+        .filter(marked)
+        .collect();
+    let ours: Vec<&Value> = ours.iter().filter(marked).collect();
+    for (at, (a, b)) in recorded.iter().zip(&ours).enumerate() {
+        let mut lines = differences(names.compare(a, b));
+        lines.iter_mut().for_each(|d| d.path = format!("line {at} {}", d.path));
+        found.extend(lines);
+    }
+    if recorded.len() != ours.len() {
+        let show = |lines: &[&Value]| {
+            let short: Vec<String> = lines
+                .iter()
+                .map(|l| {
+                    format!(
+                        "{} {}@{}",
+                        l["type"].as_str().unwrap_or_default(),
+                        l["object"]["metadata"]["name"].as_str().unwrap_or_default(),
+                        l["object"]["metadata"]["resourceVersion"].as_str().unwrap_or_default()
+                    )
+                })
+                .collect();
+            short.join(", ")
+        };
+        found.push(Difference { path: "lines".into(), recorded: show(&recorded), ours: show(&ours) });
+    }
+    if (exchange["response"]["end"] == "server-end") != ended {
+        found.push(Difference {
+            path: "end".into(),
+            recorded: exchange["response"]["end"].to_string(),
+            ours: format!("ended by the server: {ended}"),
+        });
+    }
+    found
+}
