@@ -233,7 +233,7 @@ mod tests {
                 "the API version in the data (agents.x-k8s.io/v1alpha1) does not match the expected API version (agents.x-k8s.io/v1beta1)",
             ),
         ];
-        let all = registry(SandboxVersions::Both);
+        let all = registry(SandboxVersions::Both, true);
         for (plural, body, message) in table {
             let resource = all.iter().find(|r| r.plural == plural).expect("registered");
             let error = object(resource, 0, body.as_bytes()).expect_err(message);

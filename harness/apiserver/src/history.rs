@@ -229,7 +229,7 @@ mod tests {
     use crate::resource::{SandboxVersions, registry};
 
     fn history() -> (History, usize) {
-        let history = History::new(registry(SandboxVersions::Both));
+        let history = History::new(registry(SandboxVersions::Both, true));
         let table = history.tables.iter().position(|t| t.resource.plural == "configmaps").expect("registered");
         (history, table)
     }

@@ -8,9 +8,6 @@ pub enum SandboxVersions {
     /// `v1beta1` (storage) and `v1alpha1`, converted both ways (agent-sandbox v0.5.0 and later).
     #[default]
     Both,
-    /// Both versions, but without the conversion webhook (strategy `None`): the versions share metadata and whatever
-    /// both of their schemas have, and what the storage version lacks is dropped.
-    BothUnconverted,
     /// Only `v1alpha1`, as installed by agent-sandbox up to v0.4.x. `v1beta1` answers like an unserved version.
     V1alpha1Only,
 }
@@ -104,7 +101,7 @@ fn builtin(group: &'static str, plural: &'static str, kind: &'static str) -> Res
 }
 
 /// All types of this server.
-pub(crate) fn registry(sandbox: SandboxVersions) -> Vec<Resource> {
+pub(crate) fn registry(sandbox: SandboxVersions, webhook: bool) -> Vec<Resource> {
     let cluster = |r: Resource| Resource { namespaced: false, ..r };
     let status = |r: Resource| Resource { has_status: true, ..r };
     let generation = |r: Resource| Resource { counts_generation: true, ..r };
@@ -123,10 +120,10 @@ pub(crate) fn registry(sandbox: SandboxVersions) -> Vec<Resource> {
         builtin("coordination.k8s.io", "leases", "Lease"),
         Resource {
             versions: match sandbox {
-                SandboxVersions::Both | SandboxVersions::BothUnconverted => vec!["v1beta1".into(), "v1alpha1".into()],
+                SandboxVersions::Both => vec!["v1beta1".into(), "v1alpha1".into()],
                 SandboxVersions::V1alpha1Only => vec!["v1alpha1".into()],
             },
-            webhook: sandbox == SandboxVersions::Both,
+            webhook,
             custom: true,
             counts_generation: true,
             has_status: true,
@@ -173,12 +170,12 @@ mod tests {
 
     #[test]
     fn messages_name_custom_types_with_their_group() {
-        let all = registry(SandboxVersions::Both);
+        let all = registry(SandboxVersions::Both, true);
         let sandbox = all.iter().find(|r| r.custom).expect("registered");
         assert_eq!(sandbox.qualified(), "sandboxes.agents.x-k8s.io");
         assert_eq!(sandbox.api_version(0), "agents.x-k8s.io/v1beta1");
         assert_eq!(
-            registry(SandboxVersions::V1alpha1Only).last().map(|r| r.api_version(0)),
+            registry(SandboxVersions::V1alpha1Only, true).last().map(|r| r.api_version(0)),
             Some("agents.x-k8s.io/v1alpha1".into())
         );
     }

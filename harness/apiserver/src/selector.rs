@@ -285,7 +285,7 @@ mod tests {
     use crate::resource::{SandboxVersions, registry};
 
     fn resource(plural: &str) -> Resource {
-        registry(SandboxVersions::Both).into_iter().find(|r| r.plural == plural).expect("registered")
+        registry(SandboxVersions::Both, true).into_iter().find(|r| r.plural == plural).expect("registered")
     }
 
     #[test]

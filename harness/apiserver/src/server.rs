@@ -54,6 +54,7 @@ impl std::fmt::Debug for ApiServer {
 /// Settings of a new [`ApiServer`].
 pub struct Builder {
     sandbox: SandboxVersions,
+    webhook: bool,
     hooks: Arc<dyn Hooks>,
 }
 
@@ -70,6 +71,13 @@ impl Builder {
         self
     }
 
+    /// Whether the versions of Sandbox are converted by the agent-sandbox webhook. Without it (strategy `None`) they
+    /// share metadata and what both of their schemas have; what the storage version lacks is dropped. Default: true.
+    pub fn conversion_webhook(mut self, webhook: bool) -> Builder {
+        self.webhook = webhook;
+        self
+    }
+
     /// A harness around the server. Default: none.
     pub fn hooks(mut self, hooks: Arc<dyn Hooks>) -> Builder {
         self.hooks = hooks;
@@ -78,7 +86,7 @@ impl Builder {
 
     /// A server whose store holds the namespaces of a new cluster.
     pub fn build(self) -> ApiServer {
-        let store = Store::new(self.sandbox);
+        let store = Store::new(self.sandbox, self.webhook);
         let server = ApiServer { shared: Arc::new(Shared { store, hooks: self.hooks }), conn: ConnInfo::default() };
         for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
             server.store().create_namespace(name);
@@ -90,7 +98,7 @@ impl Builder {
 impl ApiServer {
     /// Settings of a new server.
     pub fn builder() -> Builder {
-        Builder { sandbox: SandboxVersions::default(), hooks: Arc::new(Plain) }
+        Builder { sandbox: SandboxVersions::default(), webhook: true, hooks: Arc::new(Plain) }
     }
 
     /// The objects and their history.

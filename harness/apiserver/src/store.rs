@@ -18,8 +18,8 @@ pub struct Store {
 }
 
 impl Store {
-    pub(crate) fn new(sandbox: SandboxVersions) -> Store {
-        Store { history: Arc::new(Mutex::new(History::new(registry(sandbox)))) }
+    pub(crate) fn new(sandbox: SandboxVersions, webhook: bool) -> Store {
+        Store { history: Arc::new(Mutex::new(History::new(registry(sandbox, webhook)))) }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, History> {

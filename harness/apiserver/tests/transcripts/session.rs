@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Full};
-use photofinish_apiserver::{ApiServer, SandboxVersions};
+use photofinish_apiserver::ApiServer;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -55,7 +55,7 @@ struct OpenWatch<'a> {
 
 async fn play(name: &str, exchanges: &[Value]) -> Results {
     // The CRDs were installed without their conversion webhook.
-    let server = ApiServer::builder().sandbox_versions(SandboxVersions::BothUnconverted).build();
+    let server = ApiServer::builder().conversion_webhook(false).build();
     prepare(&server, name).await;
     let began = Instant::now();
     let mut names = Names::default();
