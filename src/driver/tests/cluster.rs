@@ -7,7 +7,7 @@ use crate::remedy::Remedies;
 use futures::{StreamExt, TryStreamExt};
 use http_body_util::{BodyExt, Either, Full};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use photofinish_apiserver::{ApiServer, SandboxVersions};
@@ -21,8 +21,11 @@ use tonic::transport::{Channel, Endpoint};
 
 pub(super) const ID: &str = "5b0c7a52-0000-4000-8000-000000000001";
 
-/// What a client may ask for beyond what the server allows: a chance to look at, or to refuse, each request.
-pub(super) type Meddle = Arc<Mutex<Option<Box<dyn FnMut(&str, &ApiServer) -> Option<u16> + Send>>>>;
+/// Looks at each request of the driver before the server does. It may refuse it with a status code; [`NEVER`] leaves it
+/// without an answer.
+type Meddle = Arc<Mutex<Option<Box<dyn FnMut(&str, &ApiServer) -> Option<u16> + Send>>>>;
+
+pub(super) const NEVER: u16 = 0;
 
 pub(super) struct Cluster {
     pub(super) api: ApiServer,
@@ -32,7 +35,7 @@ pub(super) struct Cluster {
     pub(super) resource: &'static str,
     pub(super) version: &'static str,
     requests: Arc<Mutex<Vec<String>>>,
-    pub(super) meddle: Meddle,
+    meddle: Meddle,
     /// They end with the cluster.
     _tasks: JoinSet<()>,
 }
@@ -176,6 +179,14 @@ impl Cluster {
             .expect("a request");
         self.outsider().request::<Value>(request).await.expect("patched");
     }
+    /// From now on each request of the driver goes through `meddle` first.
+    pub(super) fn meddle(&self, meddle: impl FnMut(&str, &ApiServer) -> Option<u16> + Send + 'static) {
+        *self.meddle.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(meddle));
+    }
+    pub(super) fn meddle_no_more(&self) {
+        *self.meddle.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     /// Waits, at most ten minutes of the paused clock.
     pub(super) async fn until(&self, what: &str, reached: impl Fn(&Cluster) -> bool) {
         for _ in 0..60_000 {
@@ -201,6 +212,9 @@ fn recorded(api: ApiServer, log: Arc<Mutex<Vec<String>>>, meddle: Meddle) -> Cli
                 Some(meddle) => meddle(&line, &api),
                 None => None,
             };
+            if refused == Some(NEVER) {
+                std::future::pending::<()>().await;
+            }
             if let Some(code) = refused {
                 let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": "Meddled"});
                 let body = Either::Right(Full::new(bytes::Bytes::from(status.to_string())));
@@ -324,13 +338,21 @@ async fn keep(client: &Client, pod: &Pod) {
     let api: Api<Pod> = Api::namespaced(client.clone(), pod.metadata.namespace.as_deref().unwrap_or_default());
     let spec = pod.spec.clone().unwrap_or_default();
     let phase = pod.status.as_ref().and_then(|s| s.phase.clone()).unwrap_or_default();
+    let uid = pod.metadata.uid.clone();
+    let finalizers = pod.metadata.finalizers.clone().unwrap_or_default();
     if pod.metadata.deletion_timestamp.is_some() {
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(700)).await;
-            let at_once = DeleteParams { grace_period_seconds: Some(0), ..Default::default() };
+            // By uid: a Pod of the same name may have come meanwhile.
+            let this = Preconditions { uid: uid.clone(), resource_version: None };
+            let at_once =
+                DeleteParams { grace_period_seconds: Some(0), preconditions: Some(this), ..Default::default() };
             unless_gone(api.delete(&name, &at_once).await);
-            let finalized = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-            unless_gone(api.patch(&name, &PatchParams::default(), &finalized).await);
+            let there = api.get_opt(&name).await.expect("read");
+            if there.is_some_and(|p| p.metadata.uid == uid) && finalizers.iter().all(|f| f == "foregroundDeletion") {
+                let finalized = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+                unless_gone(api.patch(&name, &PatchParams::default(), &finalized).await);
+            }
         });
     } else if spec.scheduling_gates.is_none_or(|g| g.is_empty()) {
         if spec.node_name.is_none() {

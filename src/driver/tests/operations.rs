@@ -1,9 +1,18 @@
 //! Each operation sends its requests in the order that the specification gives, and leaves what it says.
-use super::cluster::{Cluster, ID, managed, shared};
+use super::cluster::{Cluster, ID, NEVER, managed, shared};
 use crate::driver::names;
 use crate::remedy::Remedies;
 use photofinish_apiserver::SandboxVersions;
+use serde_json::json;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tonic::Code;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id};
+use tracing::{Event, Metadata, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
 
 fn upto<'a>(lines: &'a [String], last: &str) -> &'a [String] {
     let end = lines.iter().position(|l| l == last).unwrap_or_else(|| panic!("{last} is missing in {lines:#?}"));
@@ -188,9 +197,9 @@ async fn a_stop_resumes_where_another_left_off() {
         } else {
             crate::driver::markers::suspending(0)
         };
-        let mut patch = serde_json::json!({"metadata": {"annotations": marks.into_json()}});
+        let mut patch = json!({"metadata": {"annotations": marks.into_json()}});
         if phase == "suspending" {
-            patch["spec"] = serde_json::json!({"operatingMode": "Suspended"});
+            patch["spec"] = json!({"operatingMode": "Suspended"});
         }
         cluster.patch_sandbox(patch).await;
         cluster.stop().await.expect("stopped");
@@ -249,6 +258,128 @@ async fn a_start_of_a_running_sandbox_stops_it_first() {
     assert!(requests.contains(&"PATCH sandboxes/demo restart/preparing operatingMode=Running +podTemplate".to_owned()));
 }
 
+/// Created and ready, but nobody completes the bootstrap: the one patch that would is refused.
+async fn running_but_not_completed(cluster: &mut Cluster) -> String {
+    let first = cluster.create_and_settle().await;
+    cluster.stop().await.expect("stopped");
+    cluster.meddle(|line, _| (line == "PATCH sandboxes/demo bootstrap completed").then_some(409));
+    let identity = cluster.start(&first, "launch-2").await.expect("started");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(cluster.marker().as_deref(), Some("restart/released"));
+    cluster.meddle_no_more();
+    cluster.requests();
+    identity
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_is_repeated_completes_what_is_released_already() {
+    let mut cluster = Cluster::v1beta1(managed()).await;
+    let identity = running_but_not_completed(&mut cluster).await;
+    let again = cluster.start(&identity, "launch-2").await.expect("started");
+    let mut requests = cluster.requests();
+    assert_eq!(again, identity, "the same supervisor: {requests:#?}");
+    assert_eq!(requests.pop().as_deref(), Some("PATCH sandboxes/demo bootstrap completed"));
+    assert!(requests.iter().all(|l| l.starts_with("LIST") || l.starts_with("GET")), "{requests:#?}");
+    assert_eq!(cluster.marker(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_with_another_token_replaces_what_is_released_already() {
+    let mut cluster = Cluster::v1beta1(managed()).await;
+    let identity = running_but_not_completed(&mut cluster).await;
+    assert_ne!(cluster.start(&identity, "launch-3").await.expect("started"), identity, "another supervisor");
+    assert!(cluster.requests().contains(&"PATCH sandboxes/demo stop completed".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_whose_pod_does_not_end_gives_up_and_leaves_its_marker() {
+    let mut cluster = Cluster::v1beta1(managed()).await;
+    cluster.create_and_settle().await;
+    let pods: kube::Api<k8s_openapi::api::core::v1::Pod> = kube::Api::namespaced(cluster.outsider(), "os-team");
+    let hold = |finalizers: serde_json::Value| kube::api::Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
+    pods.patch("demo", &Default::default(), &hold(json!(["test/hold"]))).await.expect("patched");
+    let began = tokio::time::Instant::now();
+    let failure = cluster.stop().await.expect_err("gave up");
+    assert_eq!(failure.code(), Code::Internal);
+    assert!(failure.message().contains("did not stop within 60 s"), "{failure}");
+    assert!(began.elapsed() < Duration::from_secs(65), "{:?}", began.elapsed());
+    assert_eq!(cluster.marker().as_deref(), Some("stop/suspending"));
+    pods.patch("demo", &Default::default(), &hold(json!(null))).await.expect("patched");
+    cluster.stop().await.expect("and the next one finishes it");
+    assert_eq!(cluster.marker(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dependency_that_cannot_be_read_within_half_a_minute_changes_nothing() {
+    let mut cluster = Cluster::v1beta1(managed()).await;
+    cluster.create_and_settle().await;
+    cluster.meddle(|line, _| (line == "GET pods/os-supervisor-ID").then_some(NEVER));
+    let began = tokio::time::Instant::now();
+    let told = cluster.get().await.expect("there").status.expect("a status").conditions;
+    assert_eq!(began.elapsed().as_secs(), 30);
+    assert!(told.iter().any(|c| c.r#type == "Ready" && c.status == "True"), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_is_told_in_one_span_with_the_version_of_the_api() {
+    let mut cluster = Cluster::v1beta1(managed()).await;
+    cluster.create_and_settle().await;
+    let told = Told::default();
+    let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(told.clone()));
+    cluster.stop().await.expect("stopped");
+    drop(guard);
+    let told = told.0.lock().expect("no panic").clone();
+    let stop = format!("span kubernetes.stop_sandbox sandbox_id={ID} sandbox_name=demo");
+    let prepared = "kubernetes.stop_sandbox: Prepared Kubernetes sandbox stop sandbox_api_version=v1beta1".to_owned();
+    assert_eq!(told, [stop, prepared]);
+}
+
+/// Spans as they open and events with the spans around them, of the driver alone, at info and above.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<String>>>);
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Told {
+    fn on_new_span(&self, attributes: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
+        let mut fields = Fields::default();
+        attributes.record(&mut fields);
+        self.tell(attributes.metadata(), format!("span {}{}", attributes.metadata().name(), fields.rest));
+    }
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let spans = context.event_scope(event).into_iter().flat_map(|s| s.from_root());
+        let spans: String = spans.map(|s| format!("{}: ", s.name())).collect();
+        self.tell(event.metadata(), format!("{spans}{}{}", fields.message, fields.rest));
+    }
+}
+
+impl Told {
+    fn tell(&self, metadata: &Metadata<'_>, line: String) {
+        if metadata.target().contains("::driver") && *metadata.level() <= tracing::Level::INFO {
+            self.0.lock().expect("no panic").push(line);
+        }
+    }
+}
+
+/// Message and ` key=value` of the other fields.
+#[derive(Default)]
+struct Fields {
+    message: String,
+    rest: String,
+}
+
+impl Visit for Fields {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.rest += &format!(" {}={value}", field.name());
+    }
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        match field.name() {
+            "message" => self.message = format!("{value:?}"),
+            name => self.rest += &format!(" {name}={value:?}"),
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_start_meets_an_unfinished_first_bootstrap_with_a_refusal() {
     let mut cluster = Cluster::v1beta1(managed()).await;
@@ -282,22 +413,20 @@ async fn a_failed_start_is_rolled_back_to_stopped() {
     let identity = cluster.create_and_settle().await;
     cluster.stop().await.expect("stopped");
     cluster.requests();
-    *cluster.meddle.lock().expect("no panic") =
-        Some(Box::new(|line, _| (line == "POST secrets/os-sandbox-ID-GEN").then_some(500)));
+    cluster.meddle(|line, _| (line == "POST secrets/os-sandbox-ID-GEN").then_some(500));
     let failure = cluster.start(&identity, "launch-2").await.expect_err("failed");
     assert_eq!(failure.code(), Code::Internal, "{failure}");
     assert_eq!(cluster.requests().last().map(String::as_str), Some("PATCH sandboxes/demo stop completed"));
     assert_eq!(cluster.marker(), None);
     assert!(cluster.object("pods", "demo").is_none() && cluster.object("pods", &names::supervisor_pod(ID)).is_none());
-    *cluster.meddle.lock().expect("no panic") = None;
+    cluster.meddle_no_more();
     cluster.start(&identity, "launch-3").await.expect("it can be started again");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_create_that_fails_after_its_resource_deletes_it_again() {
     let mut cluster = Cluster::v1beta1(managed()).await;
-    *cluster.meddle.lock().expect("no panic") =
-        Some(Box::new(|line, _| (line == "POST services/os-boundary-ID").then_some(500)));
+    cluster.meddle(|line, _| (line == "POST services/os-boundary-ID").then_some(500));
     let failure = cluster.create().await.expect_err("failed");
     assert_eq!(failure.code(), Code::Internal, "{failure}");
     assert_eq!(cluster.requests().last().map(String::as_str), Some("DELETE sandboxes/demo"));
@@ -328,14 +457,14 @@ async fn a_delete_names_the_version_that_it_listed_and_waits_for_the_pod() {
 async fn a_delete_that_lost_against_another_write_says_that_it_deleted_nothing() {
     let mut cluster = Cluster::v1beta1(managed()).await;
     cluster.create_and_settle().await;
-    *cluster.meddle.lock().expect("no panic") = Some(Box::new(|line, api| {
+    cluster.meddle(|line, api| {
         if line == "DELETE sandboxes/demo" {
             let mut object = (*api.store().get("sandboxes", "os-team", "demo").expect("there")).clone();
             object["metadata"]["annotations"]["touched"] = "yes".into();
             api.as_writer("other").put(object).expect("written");
         }
         None
-    }));
+    });
     assert!(!cluster.delete().await.expect("no failure"));
     assert!(cluster.object("sandboxes", "demo").is_some());
 }
@@ -345,11 +474,11 @@ async fn patches_are_repeated_on_a_conflict() {
     let mut cluster = Cluster::v1beta1(managed()).await;
     cluster.create_and_settle().await;
     let mut conflicts = 3;
-    *cluster.meddle.lock().expect("no panic") = Some(Box::new(move |line, _| {
+    cluster.meddle(move |line, _| {
         let hit = line == "PATCH sandboxes/demo stop/releasing" && conflicts > 0;
         conflicts -= i32::from(hit);
         hit.then_some(409)
-    }));
+    });
     cluster.stop().await.expect("stopped");
     let tries = cluster.requests().iter().filter(|l| *l == "PATCH sandboxes/demo stop/releasing").count();
     assert_eq!(tries, 4);
@@ -402,7 +531,7 @@ async fn a_workspace_is_made_once_and_deleted_only_if_it_is_ours() {
         cluster.driver.ensure_workspace(EnsureWorkspaceRequest { workspace: "team".into() }).await.expect("made");
     }
     assert!(cluster.object("serviceaccounts", names::SERVICE_ACCOUNT).is_some());
-    let foreign = serde_json::from_value(serde_json::json!({"metadata": {"name": "os-foreign"}})).expect("a namespace");
+    let foreign = serde_json::from_value(json!({"metadata": {"name": "os-foreign"}})).expect("a namespace");
     let namespaces: kube::Api<k8s_openapi::api::core::v1::Namespace> = kube::Api::all(cluster.outsider());
     namespaces.create(&Default::default(), &foreign).await.expect("created");
     for (workspace, code) in [("foreign", Some(Code::FailedPrecondition)), ("absent", None), ("team", None)] {

@@ -123,12 +123,11 @@ async fn an_altered_or_replaced_fence_suspends_a_running_sandbox() {
 async fn a_bootstrap_that_nobody_completed_is_completed() {
     let mut cluster = Cluster::v1beta1(managed()).await;
     // The completion task's own patch is refused; it does not try twice.
-    *cluster.meddle.lock().expect("no panic") =
-        Some(Box::new(|line, _| (line == "PATCH sandboxes/demo bootstrap completed").then_some(409)));
+    cluster.meddle(|line, _| (line == "PATCH sandboxes/demo bootstrap completed").then_some(409));
     cluster.create().await.expect("created");
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(cluster.marker().as_deref(), Some("create/released"));
-    *cluster.meddle.lock().expect("no panic") = None;
+    cluster.meddle_no_more();
     let _watch = cluster.open().await;
     assert_eq!(cluster.marker(), None);
     assert_eq!(cluster.annotation(names::READINESS).as_deref(), Some("ready"));
