@@ -22,6 +22,10 @@ impl Disks {
         });
         Disks { root, temporary }
     }
+    /// Is what the hosts write now kept?
+    pub(crate) fn outlive_the_world(&self) -> bool {
+        !self.temporary
+    }
     pub(crate) fn folder(&self, host: &str) -> PathBuf {
         self.root.join(host)
     }

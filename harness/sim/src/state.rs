@@ -72,7 +72,7 @@ thread_local! {
     static RANDOM: Cell<Option<u64>> = const { Cell::new(None) };
     static READS: Cell<u64> = const { Cell::new(0) };
     static HOST: RefCell<Option<Arc<str>>> = const { RefCell::new(None) };
-    static TROUBLE: RefCell<Option<Trouble>> = const { RefCell::new(None) };
+    static TROUBLE: RefCell<Option<(Arc<str>, Trouble)>> = const { RefCell::new(None) };
 }
 
 /// Is the calling thread part of a world (its own thread, or one that its hosts started)?
@@ -157,6 +157,8 @@ pub(crate) fn leave() {
 pub(crate) fn adopt(shared: &'static Shared, ordinal: u64) {
     HERE.set(Some((shared, Role::Foreign)));
     // A stream of its own: the order in which threads draw must not matter.
+    // (fastrand's must not be seeded here, before std knows its own thread; it hashes the world's clock and the thread's
+    // number, which is the same in each run.)
     RANDOM.set(Some(mix(shared.seed ^ mix(ordinal))));
 }
 
@@ -204,13 +206,14 @@ pub(crate) enum Trouble {
     /// A real socket was about to be registered with the runtime.
     RealSocket { what: String },
 }
-/// The first trouble of a step is kept: later ones are usually its consequence.
+/// Keeps the first trouble, with the host that runs: later ones are usually its consequence.
 pub(crate) fn report(trouble: Trouble) {
+    let host = host_name();
     TROUBLE.with(|t| {
-        t.borrow_mut().get_or_insert(trouble);
+        t.borrow_mut().get_or_insert((host, trouble));
     });
 }
-pub(crate) fn take_trouble() -> Option<Trouble> {
+pub(crate) fn take_trouble() -> Option<(Arc<str>, Trouble)> {
     TROUBLE.take()
 }
 
@@ -346,6 +349,8 @@ mod step {
         STOP.set(true);
         destructors();
         STOP.set(false);
+        // What dead code tried is of no interest.
+        take_trouble();
     }
 
     fn wake_root() {

@@ -43,6 +43,8 @@ pub struct World {
     disks: Disks,
     hooks: Vec<Box<dyn FnMut()>>,
     steps: u64,
+    /// It is being dropped.
+    over: bool,
     /// The world of a thread: it must be driven and dropped where it was built.
     _thread: PhantomData<*const ()>,
 }
@@ -127,6 +129,7 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
+        self.over = true;
         // Before the network goes: dropping a socket needs it. Nothing more is recorded: the run is over.
         for i in 0..self.hosts.len() {
             self.hosts[i].restart_at = None;

@@ -176,3 +176,32 @@ fn threads_left_behind_by_a_crashed_host_do_not_disturb_the_world() {
     );
     assert_eq!(said, ["0 host: up", "1000 host: up"]);
 }
+
+#[test]
+fn a_thread_started_where_main_is_made_is_refused_under_that_hosts_name() {
+    let stuck = in_world(
+        WorldConfig::default(),
+        |b| {
+            b.host("quiet", HostSpec::new(), |_| std::future::pending());
+            b.host("eager", HostSpec::new(), |_| {
+                let refused = open_a_database_with_a_worker().is_err();
+                async move { if refused { Err("no thread".into()) } else { Ok(()) } }
+            });
+        },
+        |w| {
+            w.start_all();
+            w.run_for(secs(1)).unwrap_err()
+        },
+    );
+    assert!(matches!(&stuck, Stuck::ForeignThread { host, .. } if host == "eager"), "{stuck:?}");
+}
+
+#[test]
+fn the_harness_itself_may_start_threads() {
+    in_world(WorldConfig::default(), support::echo_server, |w| {
+        w.start_all();
+        w.run_for(secs(1)).unwrap();
+        assert_eq!(std::thread::spawn(|| 7).join().unwrap(), 7);
+        w.run_for(secs(1)).unwrap();
+    });
+}

@@ -144,6 +144,7 @@ impl Builder {
             disks,
             hooks: Vec::new(),
             steps: 0,
+            over: false,
             _thread: PhantomData,
         }
     }

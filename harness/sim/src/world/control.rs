@@ -73,6 +73,7 @@ impl World {
     }
 
     /// The number of a host to which `what` is to be done.
+    #[cfg_attr(not(feature = "turmoil"), expect(unused_variables, reason = "the only engine does everything"))]
     fn index_to(&self, what: &'static str, host: &str) -> Result<usize, Refused> {
         let i = self.index(host)?;
         match self.config.engine {
@@ -164,7 +165,8 @@ impl World {
         let Some(process) = self.hosts[i].process.take() else { return };
         let host = &self.hosts[i];
         let folder = self.disks.folder(&host.name);
-        let snapshot = state::outside(|| Snapshot::take(folder));
+        let needed = !self.over || self.disks.outlive_the_world();
+        let snapshot = if needed { state::outside(|| Snapshot::take(folder)) } else { Ok(None) };
         self.net.set_current(i);
         state::set_host(&host.name, host.spec.skew_ns);
         // Dead code's destructors run, but nothing that they write reaches the wire or the kept folder.

@@ -187,15 +187,7 @@ impl World {
             Idle::Livelock | Idle::Interrupted => Some(self.shared.now_ns()),
         };
         let ended = process.main.is_finished();
-        match state::take_trouble() {
-            Some(Trouble::ForeignThread { backtrace }) => {
-                return Err(Stuck::ForeignThread { host: self.hosts[i].name.to_string(), backtrace });
-            }
-            Some(Trouble::RealSocket { what }) => {
-                self.record(i, "real-socket", "is refused a socket", Some(what));
-            }
-            None => {}
-        }
+        self.act_on_trouble()?;
         if idle == Idle::Livelock {
             return Err(Stuck::Livelock { host: self.hosts[i].name.to_string() });
         }
@@ -205,6 +197,21 @@ impl World {
         }
         self.run_hooks();
         Ok(())
+    }
+
+    pub(super) fn act_on_trouble(&mut self) -> Result<(), Stuck> {
+        match state::take_trouble() {
+            None => Ok(()),
+            Some((host, Trouble::ForeignThread { backtrace })) => {
+                Err(Stuck::ForeignThread { host: host.to_string(), backtrace })
+            }
+            Some((host, Trouble::RealSocket { what })) => {
+                if let Ok(i) = self.index(&host) {
+                    self.record(i, "real-socket", "is refused a socket", Some(what));
+                }
+                Ok(())
+            }
+        }
     }
 
     pub(super) fn run_hooks(&mut self) {

@@ -1,8 +1,5 @@
 //! A world that turmoil moves.
 use super::{Stuck, World};
-use crate::state;
-use std::time::Duration;
-
 impl World {
     pub(super) fn start_on_ticks(&mut self, i: usize) {
         let ctx = self.context(i);
@@ -41,9 +38,7 @@ impl World {
             let ended = ticks.tick();
             let elapsed = ticks.elapsed();
             self.steps += 1;
-            if let Some(state::Trouble::ForeignThread { backtrace }) = state::take_trouble() {
-                return Err(Stuck::ForeignThread { host: "a host".into(), backtrace });
-            }
+            self.act_on_trouble()?;
             for (i, error) in ended {
                 let failed = self.record_exit(i, error);
                 self.follow_policy(i, failed);
@@ -51,7 +46,6 @@ impl World {
             self.serve_requests();
             self.run_hooks();
             self.shared.advance_to(elapsed.as_nanos() as u64);
-            debug_assert!(self.now() >= Duration::from_nanos(now));
         }
     }
 }
