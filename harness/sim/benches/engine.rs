@@ -2,6 +2,10 @@
 //!
 //! `PHOTOFINISH_BENCH_STRICT=1` makes a missed target an error. Times are those that the thread ran: what else the machine
 //! does meanwhile is of no interest.
+//!
+//! turmoil is measured twice. As a program of its own, it runs outside any world; but this crate is linked in, so each
+//! of its clock reads is a system call. As this crate's second engine, clock reads are answered in user space, which
+//! costs about as much as libc's own: the stricter comparison.
 #[path = "../tests/support/stub.rs"]
 mod stub;
 
@@ -9,7 +13,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use photofinish_sim::choices::Choices;
 use photofinish_sim::host::{BoxError, HostCtx, HostSpec};
 use photofinish_sim::trace::Trace;
-use photofinish_sim::world::{Builder, Counts, World, WorldConfig, on_own_thread};
+use photofinish_sim::world::{Builder, Counts, Engine, World, WorldConfig, on_own_thread};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -48,11 +52,16 @@ fn cpu() -> Duration {
 }
 
 /// Time spent on a world, built and run to its end, its virtual time, and what it did. The best of several.
-fn measure(hosts: fn(&mut Builder), run: fn(&mut World)) -> (Duration, Duration, Counts) {
+fn measure(
+    rounds: usize,
+    engine: Engine,
+    hosts: fn(&mut Builder),
+    run: fn(&mut World),
+) -> (Duration, Duration, Counts) {
     let once = || {
         on_own_thread(|| {
             let start = cpu();
-            let mut builder = World::builder(WorldConfig::default(), Trace::new(), Choices::benign());
+            let mut builder = World::builder(WorldConfig { engine, ..WorldConfig::default() }, Trace::new(), Choices::benign());
             hosts(&mut builder);
             let mut world = builder.build();
             run(&mut world);
@@ -61,7 +70,7 @@ fn measure(hosts: fn(&mut Builder), run: fn(&mut World)) -> (Duration, Duration,
             (cpu() - start, virtual_time, counts)
         })
     };
-    (0..ROUNDS).map(|_| once()).min_by_key(|m| m.0).expect("several rounds")
+    (0..rounds).map(|_| once()).min_by_key(|m| m.0).expect("several rounds")
 }
 
 fn four_hosts(b: &mut Builder) {
@@ -76,36 +85,39 @@ fn five_idle_hosts(b: &mut Builder) {
     }
 }
 
+fn all_gets(world: &mut World) {
+    world.start_all();
+    let done = world.run_until(Duration::from_secs(3_600), |w| !w.is_up("driver").expect("a host"));
+    assert_eq!(done, Ok(true), "the client gets all its answers");
+}
+fn one_hour(world: &mut World) {
+    world.start_all();
+    world.run_for(Duration::from_secs(3_600)).expect("nothing happens");
+}
+
 fn main() -> ExitCode {
-    let (ours, virtual_time, counts) = measure(four_hosts, |w| {
-        w.start_all();
-        let done = w.run_until(Duration::from_secs(3_600), |w| !w.is_up("driver").expect("a host"));
-        assert_eq!(done, Ok(true), "the client gets all its answers");
-    });
-    let (hour, ..) = measure(five_idle_hosts, |w| {
-        w.start_all();
-        w.run_for(Duration::from_secs(3_600)).expect("nothing happens");
-    });
-    let theirs = on_turmoil::gets();
+    let (ours, virtual_time, counts) = measure(ROUNDS, Engine::Jump, four_hosts, all_gets);
+    let (hour, ..) = measure(ROUNDS, Engine::Jump, five_idle_hosts, one_hour);
+    let alone = on_turmoil::gets();
+    let (second_engine, ..) = measure(1, Engine::Turmoil, four_hosts, all_gets);
 
     let per_get = ours / GETS;
-    let ratio = theirs.as_secs_f64() / ours.as_secs_f64();
+    let slower = |theirs: Duration| theirs.as_secs_f64() / ours.as_secs_f64();
     println!("{GETS} GETs {PAUSE:?} apart, two of four hosts: {virtual_time:?} virtual, {counts:?}");
-    println!("{:<44} {:>12} {:>12}", "", "measured", "target");
+    println!("{:<46} {:>10} {:>10} {:>16}", "", "a GET", "slower by", "target");
     let mut missed = 0;
-    let mut row = |what: &str, measured: String, target: &str, met: bool| {
+    let mut row = |what: &str, measured: Duration, slower: String, target: &str, met: bool| {
         missed += u8::from(!met);
-        println!("{what:<44} {measured:>12} {target:>12}{}", if met { "" } else { "  missed" });
+        let missed = if met { "" } else { "  missed" };
+        println!("{what:<46} {:>10} {slower:>10} {target:>16}{missed}", format!("{measured:.1?}"));
     };
-    row("a kube GET", format!("{per_get:.1?}"), "<= 25 us", per_get <= Duration::from_micros(25));
-    row("the same on turmoil, 1 ms ticks", format!("{:.1?}", theirs / GETS), "", true);
-    row("turmoil is slower by", format!("{ratio:.0}x"), ">= 100x", ratio >= 100.0);
-    row(
-        "an idle hour of five hosts, a timer a second",
-        format!("{hour:.1?}"),
-        "<= 50 ms",
-        hour <= Duration::from_millis(50),
-    );
+    let times = |theirs| format!("{:.0}x", slower(theirs));
+    row("here", per_get, String::new(), "<= 25 us", per_get <= Duration::from_micros(25));
+    let (target, met) = (">= 100x slower", slower(alone) >= 100.0);
+    row("turmoil, 1 ms ticks, a program of its own", alone / GETS, times(alone), target, met);
+    row("turmoil, 1 ms ticks, as the second engine", second_engine / GETS, times(second_engine), "", true);
+    let met = hour <= Duration::from_millis(50);
+    row("an idle hour of five hosts, a timer a second", hour, String::new(), "<= 50 ms", met);
     let strict = std::env::var_os("PHOTOFINISH_BENCH_STRICT").is_some_and(|v| v == "1");
     if strict && missed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

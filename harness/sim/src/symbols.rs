@@ -5,6 +5,7 @@
 //! the symbol up with dlsym there and fall back to /dev/urandom.
 mod clock;
 mod epoll;
+mod hidden;
 mod random;
 mod sleep;
 mod syscall;

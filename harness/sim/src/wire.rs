@@ -215,7 +215,7 @@ impl AsyncRead for Io {
         if state::interrupted() {
             return Poll::Pending;
         }
-        on_socket!(&mut self.stream, s => Pin::new(s).poll_read(cx, buf))
+        on_socket!(&mut self.stream, s => socket::poll_read(s, cx, buf))
     }
 }
 impl AsyncWrite for Io {

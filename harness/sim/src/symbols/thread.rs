@@ -1,9 +1,8 @@
 //! Thread creation: noticed, C libraries' included. Refused unless the world allows foreign threads.
 use crate::state::{self, Role, Shared, Trouble};
+use crate::symbols::hidden::Hidden;
 use libc::{c_int, c_void};
 use std::cell::Cell;
-use std::ffi::CStr;
-use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 type Main = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 type Create = unsafe extern "C" fn(*mut libc::pthread_t, *const libc::pthread_attr_t, Main, *mut c_void) -> c_int;
@@ -73,9 +72,9 @@ unsafe extern "C-unwind" fn begin(start: *mut c_void) -> *mut c_void {
 /// wait is decided here instead, as any other.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_join(thread: libc::pthread_t, value: *mut *mut c_void) -> c_int {
-    let join = |symbol: &Symbol| {
+    let join = |symbol: &Hidden| {
         // SAFETY: the address of the function of libc by this name, whose type this is.
-        let f = unsafe { std::mem::transmute::<*mut c_void, Join>(symbol.address()) };
+        let f = unsafe { std::mem::transmute::<*mut c_void, Join>(symbol.must()) };
         // SAFETY: C's contract of pthread_join holds for the caller.
         unsafe { f(thread, value) }
     };
@@ -93,29 +92,11 @@ unsafe extern "C" fn pthread_join(thread: libc::pthread_t, value: *mut *mut c_vo
 
 type Join = unsafe extern "C" fn(libc::pthread_t, *mut *mut c_void) -> c_int;
 
-/// A function of libc that one of our symbols hides.
-struct Symbol(&'static CStr, AtomicPtr<c_void>);
-static CREATE: Symbol = Symbol::new(c"pthread_create");
-static JOIN: Symbol = Symbol::new(c"pthread_join");
-static TRY_JOIN: Symbol = Symbol::new(c"pthread_tryjoin_np");
-
-impl Symbol {
-    const fn new(name: &'static CStr) -> Self {
-        Symbol(name, AtomicPtr::new(std::ptr::null_mut()))
-    }
-    fn address(&self) -> *mut c_void {
-        let mut f = self.1.load(Relaxed);
-        if f.is_null() {
-            // SAFETY: the name is a valid C string.
-            f = unsafe { libc::dlsym(libc::RTLD_NEXT, self.0.as_ptr()) };
-            assert!(!f.is_null(), "libc has {:?} (is the program linked statically?)", self.0);
-            self.1.store(f, Relaxed);
-        }
-        f
-    }
-}
+static CREATE: Hidden = Hidden::new(c"pthread_create");
+static JOIN: Hidden = Hidden::new(c"pthread_join");
+static TRY_JOIN: Hidden = Hidden::new(c"pthread_tryjoin_np");
 
 fn real() -> Create {
     // SAFETY: the address of libc's pthread_create, whose type this is.
-    unsafe { std::mem::transmute::<*mut c_void, Create>(CREATE.address()) }
+    unsafe { std::mem::transmute::<*mut c_void, Create>(CREATE.must()) }
 }

@@ -1,8 +1,11 @@
 //! A host's sockets, on either engine.
 use crate::world::Engine;
+use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, ReadBuf};
 use turmoil_net::shim::tokio::net as jump;
 
 /// One end of a connection.
@@ -35,6 +38,24 @@ impl Socket {
     pub(super) fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
         on_socket!(self, s => Ok((s.local_addr()?, s.peer_addr()?)))
     }
+}
+
+thread_local!(static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; 64 << 10].into()));
+
+/// turmoil-net zeroes all of a buffer before it reads into it, 8 KiB and more a read from hyper. Here that memory is
+/// zeroed once.
+pub(super) fn poll_read<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    cx: &mut Context<'_>,
+    buf: &mut ReadBuf<'_>,
+) -> Poll<io::Result<()>> {
+    SCRATCH.with_borrow_mut(|scratch| {
+        let len = scratch.len().min(buf.remaining());
+        let mut read = ReadBuf::new(&mut scratch[..len]);
+        let result = Pin::new(stream).poll_read(cx, &mut read);
+        buf.put_slice(read.filled());
+        result
+    })
 }
 
 /// Accepts connections.

@@ -135,10 +135,10 @@ impl World {
                     (active, last) = (true, i);
                 }
             }
-            self.net.send(self.shared.now_ns());
             if !active {
                 return Ok(());
             }
+            self.net.send(self.shared.now_ns());
             // Code that holds the thread or spins on the clock makes progress in time.
             rounds = if self.shared.now_ns() == now { rounds + 1 } else { 0 };
             if rounds > self.config.rounds {
