@@ -61,7 +61,8 @@ fn measure(
     let once = || {
         on_own_thread(|| {
             let start = cpu();
-            let mut builder = World::builder(WorldConfig { engine, ..WorldConfig::default() }, Trace::new(), Choices::benign());
+            let mut builder =
+                World::builder(WorldConfig { engine, ..WorldConfig::default() }, Trace::new(), Choices::benign());
             hosts(&mut builder);
             let mut world = builder.build();
             run(&mut world);
