@@ -60,7 +60,7 @@ impl Selector {
 
     /// Whether the object is in the selection.
     pub(crate) fn matches(&self, object: &Value) -> bool {
-        let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
+        let labels = object["metadata"]["labels"].as_object();
         self.labels.iter().all(|r| r.matches(labels)) && self.fields.iter().all(|f| f.matches(object))
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 
 use futures::{Stream, StreamExt};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tower::Service;
 
@@ -32,7 +32,9 @@ impl ApiServer {
             let service = service_fn(move |request| server.clone().call(request));
             tokio::spawn(async move {
                 let mut http = hyper::server::conn::http1::Builder::new();
-                let connection = http.timer(TokioTimer::new()).serve_connection(TokioIo::new(io), service);
+                // Idle connections stay open, as they do for much longer than any test on a real server.
+                http.header_read_timeout(None);
+                let connection = http.serve_connection(TokioIo::new(io), service);
                 if let Err(error) = connection.await {
                     tracing::debug!(%error, "connection ended");
                 }

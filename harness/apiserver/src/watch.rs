@@ -1,6 +1,8 @@
 //! Watches: where a stream starts, which changes it shows, and its life as the body of a response.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -189,7 +191,8 @@ impl Watch {
 
     /// The lines of the stream, one event each.
     pub(crate) fn lines(self) -> impl Stream<Item = Bytes> + Send {
-        stream::unfold(self, |mut watch| async move { Some((watch.next().await?, watch)) })
+        // Boxed, since the stream moves it with every line.
+        stream::unfold(Box::new(self), |mut watch| async move { Some((watch.next().await?, watch)) })
     }
 
     async fn next(&mut self) -> Option<Bytes> {
@@ -200,21 +203,27 @@ impl Watch {
             if matches!(self.phase, Phase::Over) {
                 return None;
             }
+            // What is ready goes first: nothing that is read now could overtake it.
+            if let Poll::Ready(item) = poll_fn(|cx| Poll::Ready(self.pipe.poll_next(cx))).await {
+                return Some(self.hand_over(item));
+            }
             self.news.borrow_and_update();
             self.follow();
             let Watch { pipe, news, alarm, .. } = self;
             tokio::select! {
                 biased;
-                item = std::future::poll_fn(|cx| pipe.poll_next(cx)) => {
-                    if item.kind == EventType::Error {
-                        self.phase = Phase::Over;
-                    }
-                    return Some(item.line);
-                }
+                item = poll_fn(|cx| pipe.poll_next(cx)) => return Some(self.hand_over(item)),
                 _ = news.changed() => {}
                 () = alarm => self.ring(),
             }
         }
+    }
+
+    fn hand_over(&mut self, item: WatchItem) -> Bytes {
+        if item.kind == EventType::Error {
+            self.phase = Phase::Over;
+        }
+        item.line
     }
 
     /// Sends what the stream starts with.

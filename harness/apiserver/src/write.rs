@@ -304,19 +304,10 @@ fn copy_member(from: &Value, to: &mut Value, member: &str) {
 
 /// Anything but metadata and status.
 fn desired_changed(current: &Value, next: &Value) -> bool {
-    let desired = |object: &Value| -> Option<Map<String, Value>> {
-        let map = object.as_object()?;
-        Some(
-            map.iter()
-                .filter(|(k, _)| *k != "metadata" && *k != "status")
-                .map(|(k, v)| (k.clone(), v.clone()))
-                .collect(),
-        )
-    };
-    match (current.get("spec"), next.get("spec")) {
-        (Some(a), Some(b)) if a != b => true,
-        _ => desired(current) != desired(next),
-    }
+    let (Some(current), Some(next)) = (current.as_object(), next.as_object()) else { return current != next };
+    let desired = |key: &String| key != "metadata" && key != "status";
+    let changed = |(key, value): (&String, &Value)| desired(key) && next.get(key) != Some(value);
+    current.iter().any(changed) || next.keys().any(|key| desired(key) && !current.contains_key(key))
 }
 
 fn new_finalizers(current: &Value, next: &Value) -> Vec<Cause> {
@@ -407,3 +398,7 @@ fn type_rules(resource: &Resource, current: &Value, next: &Value) -> Vec<Cause> 
         _ => Vec::new(),
     }
 }
+
+#[cfg(test)]
+#[path = "write_tests.rs"]
+mod tests;

@@ -1,15 +1,18 @@
 //! Real `kube` clients against the server in memory.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{StreamExt, TryStreamExt};
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
     Preconditions, WatchEvent, WatchParams,
 };
-use kube::runtime::watcher;
-use kube::{Api, Client, ResourceExt};
+use kube::runtime::controller::Action;
+use kube::runtime::{Controller, watcher};
+use kube::{Api, Client, Resource, ResourceExt};
 use photofinish_apiserver::{ApiServer, SandboxVersions};
 use serde_json::json;
 
@@ -143,6 +146,94 @@ async fn a_watcher_of_the_runtime_follows_and_recovers_from_an_expired_revision(
     server.store().forget_watch_cache();
     api.create(&PostParams::default(), &map("d")).await.expect("creates");
     assert_eq!(next().await, "d");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_of_the_runtime_reconciles_its_objects_and_what_they_own() {
+    let server = ApiServer::builder().build();
+    let maps: Api<ConfigMap> = Api::default_namespaced(client(&server));
+    let pods: Api<Pod> = Api::default_namespaced(client(&server));
+    // Every map gets a pod of its name.
+    let reconcile = async |map: Arc<ConfigMap>, pods: Arc<Api<Pod>>| {
+        let mut child = pod(&map.name_any());
+        child.metadata.owner_references = map.controller_owner_ref(&()).map(|owner| vec![owner]);
+        match pods.create(&PostParams::default(), &child).await {
+            Ok(_) => Ok(Action::await_change()),
+            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(Action::await_change()),
+            Err(error) => Err(error),
+        }
+    };
+    let retry = |_: Arc<ConfigMap>, _: &kube::Error, _: Arc<Api<Pod>>| Action::requeue(Duration::from_secs(1));
+    let controller = Controller::new(maps.clone(), watcher::Config::default())
+        .owns(pods.clone(), watcher::Config::default())
+        .run(move |map, pods| Box::pin(reconcile(map, pods)), retry, Arc::new(pods.clone()));
+    let running = tokio::spawn(controller.for_each(|_| std::future::ready(())));
+    for name in ["a", "b"] {
+        let map = serde_json::from_value(json!({"metadata": {"name": name}})).expect("a map");
+        maps.create(&PostParams::default(), &map).await.expect("creates");
+    }
+    let exist = async || pods.list(&ListParams::default()).await.expect("lists").items.len() == 2;
+    until(&exist).await;
+    pods.delete("a", &DeleteParams::default()).await.expect("deletes");
+    until(&exist).await;
+    running.abort();
+}
+
+/// Waits, a virtual minute at most.
+async fn until(holds: &impl AsyncFn() -> bool) {
+    for _ in 0..600 {
+        if holds().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("not within a minute");
+}
+
+#[tokio::test]
+async fn a_list_and_the_watch_from_it_give_the_state_at_every_moment() {
+    let server = ApiServer::builder().build();
+    let maps: Api<ConfigMap> = Api::default_namespaced(client(&server));
+    let mut state = 1u64;
+    let mut draw = |bound: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % bound
+    };
+    let selected = ListParams::default().labels("in=yes");
+    for _ in 0..40 {
+        let listed = maps.list(&selected).await.expect("lists");
+        let from = listed.metadata.resource_version.expect("a revision");
+        let mut seen: BTreeMap<String, ConfigMap> = listed.items.into_iter().map(|map| (map.name_any(), map)).collect();
+        let params = WatchParams::default().labels("in=yes").timeout(1);
+        let mut events = maps.watch(&params, &from).await.expect("watches").boxed();
+        for _ in 0..draw(20) {
+            let name = format!("m{}", draw(4));
+            let map = json!({"metadata": {"name": name, "labels": {"in": if draw(3) > 0 { "yes" } else { "no" }}}});
+            match draw(3) {
+                0 => drop(maps.create(&PostParams::default(), &serde_json::from_value(map).expect("a map")).await),
+                1 => drop(maps.patch(&name, &PatchParams::default(), &Patch::Merge(map)).await),
+                _ => drop(maps.delete(&name, &DeleteParams::default()).await),
+            }
+        }
+        let now = maps.list(&selected).await.expect("lists");
+        let now: BTreeMap<String, ConfigMap> = now.items.into_iter().map(|map| (map.name_any(), map)).collect();
+        let mut last = from.parse::<u64>().expect("a number");
+        while let Some(Some(event)) = events.next().now_or_never() {
+            let (map, gone) = match event.expect("no error") {
+                WatchEvent::Added(map) | WatchEvent::Modified(map) => (map, false),
+                WatchEvent::Deleted(map) => (map, true),
+                other => panic!("unexpected {other:?}"),
+            };
+            let revision = map.resource_version().and_then(|rv| rv.parse().ok()).expect("a revision");
+            assert!(revision > last, "revisions rise");
+            last = revision;
+            match gone {
+                true => assert!(seen.remove(&map.name_any()).is_some(), "only what was there goes"),
+                false => drop(seen.insert(map.name_any(), map)),
+            }
+        }
+        assert_eq!(seen, now);
+    }
 }
 
 #[tokio::test]
