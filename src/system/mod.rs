@@ -78,6 +78,7 @@ macro_rules! scenarios {
     };
 }
 const SCENARIOS: &[Builtin] = scenarios!(
+    "late-create-snapshot-after-stopped",
     "late-stop-snapshot-after-stopped",
     "periodic-list-mid-stop",
     "replayed-stop-snapshots",

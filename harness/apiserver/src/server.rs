@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
@@ -137,18 +138,32 @@ impl ApiServer {
             }
             Err(error) => return refusal(&ApiError::bad_request(format!("the body could not be read: {error}"))),
         };
-        let target = target(path);
-        let call = self.call(&head.method, path, &target, &query, &body);
-        if let Some(delay) = self.shared.hooks.request(&call)
-            && !delay.is_zero()
-        {
-            tokio::time::sleep(delay).await;
+        let call = self.call(&head.method, path, &target(path), &query, &body);
+        match self.shared.hooks.request(&call).filter(|delay| !delay.is_zero()) {
+            None => self.carry_out(call, head, body).await,
+            // The request waits in storage, so to speak: it is carried out there even if its client goes meanwhile.
+            Some(delay) => {
+                let waiting = tokio::spawn(async move {
+                    tokio::time::sleep(delay).await;
+                    self.carry_out(call, head, body).await
+                });
+                match waiting.await {
+                    Ok(response) => response,
+                    Err(error) => refusal(&ApiError::internal(format!("the request was not carried out: {error}"))),
+                }
+            }
         }
-        let (response, revision) = match target {
+    }
+
+    async fn carry_out(self, call: Call, head: Parts, body: Bytes) -> Response<Body> {
+        let query = Query::parse(head.uri.query().unwrap_or_default());
+        let (response, revision) = match target(head.uri.path()) {
             Target::Objects(place) => self.objects(&call, &head.method, &head.headers, place, &query, body).await,
             Target::Version => (json(StatusCode::OK, version().to_string().into()), None),
             Target::Health => (plain(StatusCode::OK, "ok"), None),
-            Target::Discovery => (refusal(&ApiError::unsupported(format_args!("discovery ({path})"))), None),
+            Target::Discovery => {
+                (refusal(&ApiError::unsupported(format_args!("discovery ({})", head.uri.path()))), None)
+            }
             Target::Nowhere => (refusal(&ApiError::no_such_path()), None),
         };
         self.shared.hooks.answered(&call, response.status().as_u16(), revision);
