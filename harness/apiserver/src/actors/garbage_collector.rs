@@ -19,7 +19,8 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::time::{Instant, sleep_until};
 
-use super::{BoxError, persist, pvc_protection};
+use super::pvc_protection::{self, Seen};
+use super::{BoxError, persist};
 use graph::{Action, Graph, Node};
 
 /// Time from noticing to acting.
@@ -32,17 +33,20 @@ const TAKES: Duration = Duration::from_millis(50);
 pub async fn run(client: Client) -> Result<(), BoxError> {
     let kinds = kinds(&client).await?;
     let events = watch_all(&client, &kinds);
+    let (seen, events_of_claims) = tokio::sync::mpsc::unbounded_channel();
     let collector = Collector {
         client: client.clone(),
+        claims: seen,
         kinds,
         graph: Graph::default(),
         listed: BTreeMap::new(),
         due: BTreeSet::new(),
         queued: BTreeMap::new(),
     };
+    let protection = pvc_protection::run(client, events_of_claims);
     tokio::select! {
         result = collector.run(events) => result,
-        result = pvc_protection::run(client) => result,
+        () = protection => Ok(()),
     }
 }
 
@@ -79,8 +83,8 @@ async fn kinds(client: &Client) -> Result<Vec<ApiResource>, BoxError> {
 }
 
 type Metadata = PartialObjectMeta<kube::core::DynamicObject>;
-type Seen = (usize, Result<Event<Metadata>, watcher::Error>);
-type Events = SelectAll<std::pin::Pin<Box<dyn Stream<Item = Seen> + Send>>>;
+type Observed = (usize, Result<Event<Metadata>, watcher::Error>);
+type Events = SelectAll<std::pin::Pin<Box<dyn Stream<Item = Observed> + Send>>>;
 
 fn watch_all(client: &Client, kinds: &[ApiResource]) -> Events {
     select_all(kinds.iter().enumerate().map(|(kind, resource)| {
@@ -93,6 +97,7 @@ fn watch_all(client: &Client, kinds: &[ApiResource]) -> Events {
 struct Collector {
     client: Client,
     kinds: Vec<ApiResource>,
+    claims: tokio::sync::mpsc::UnboundedSender<Seen>,
     graph: Graph,
     /// Uids listed since a type's list began.
     listed: BTreeMap<usize, BTreeSet<String>>,
@@ -121,7 +126,26 @@ impl Collector {
         }
     }
 
+    /// Tells the protection of claims what concerns it.
+    fn tell_claims(&self, kind: usize, event: &Event<Metadata>) {
+        let told = match (&*self.kinds[kind].plural, event) {
+            ("persistentvolumeclaims", Event::Apply(claim) | Event::InitApply(claim)) => {
+                pvc_protection::dying(&claim.metadata)
+            }
+            ("pods", Event::Delete(pod)) => Some(Seen::PodsWent(pod.metadata.namespace.clone())),
+            ("pods", Event::InitDone) => Some(Seen::PodsWent(None)),
+            _ => None,
+        };
+        if let Some(told) = told {
+            // The receiver lives as long as this collector runs.
+            let _ = self.claims.send(told);
+        }
+    }
+
     fn observe(&mut self, kind: usize, event: Result<Event<Metadata>, watcher::Error>) {
+        if let Ok(event) = &event {
+            self.tell_claims(kind, event);
+        }
         let touched = match event {
             Ok(Event::Apply(object)) => self.graph.apply(Node::new(kind, &object.metadata)),
             Ok(Event::InitApply(object)) => {

@@ -1,79 +1,62 @@
 //! The protection of volume claims that pods use: takes the finalizer off a deleted claim once no pod names it.
 
-use std::collections::BTreeMap;
-
-use futures::StreamExt;
-use futures::stream::select;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ListParams, Patch, PatchParams};
-use kube::core::PartialObjectMeta;
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{Config, Event, watcher};
 use kube::{Api, Client};
 use serde_json::json;
+use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::{BoxError, persist};
+use super::persist;
 
 const FINALIZER: &str = "kubernetes.io/pvc-protection";
 
-enum Seen {
+/// What the watches of the garbage collector saw.
+#[derive(Debug)]
+pub(super) enum Seen {
     /// A claim is deleted and protected.
     Dying {
+        /// Namespace of the claim.
         namespace: String,
+        /// Name of the claim.
         name: String,
     },
-    /// A pod of that namespace went.
-    PodGone {
-        namespace: String,
-    },
-    Other,
+    /// Pods of that namespace went, or with `None` of any namespace.
+    PodsWent(Option<String>),
 }
 
-pub(super) async fn run(client: Client) -> Result<(), BoxError> {
-    let claims = watcher(Api::<PartialObjectMeta<PersistentVolumeClaim>>::all(client.clone()), Config::default());
-    let claims = claims.default_backoff().map(|event| match event {
-        Ok(Event::Apply(claim) | Event::InitApply(claim))
-            if claim.metadata.deletion_timestamp.is_some()
-                && claim.metadata.finalizers.iter().flatten().any(|f| f == FINALIZER) =>
-        {
-            Seen::Dying {
-                namespace: claim.metadata.namespace.unwrap_or_default(),
-                name: claim.metadata.name.unwrap_or_default(),
+/// Whether a claim in this state is one to look at.
+pub(super) fn dying(claim: &ObjectMeta) -> Option<Seen> {
+    let protected = claim.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER);
+    (claim.deletion_timestamp.is_some() && protected).then(|| Seen::Dying {
+        namespace: claim.namespace.clone().unwrap_or_default(),
+        name: claim.name.clone().unwrap_or_default(),
+    })
+}
+
+/// Runs as long as somebody tells it what was seen.
+pub(super) async fn run(client: Client, mut seen: UnboundedReceiver<Seen>) {
+    // Claims in use.
+    let mut waiting: Vec<(String, String)> = Vec::new();
+    while let Some(event) = seen.recv().await {
+        let looked_at: Vec<(String, String)> = match event {
+            Seen::Dying { namespace, name } => vec![(namespace, name)],
+            Seen::PodsWent(namespace) => {
+                let went = |of: &str| namespace.as_deref().is_none_or(|namespace| namespace == of);
+                let (free, kept) = waiting.into_iter().partition(|(of, _): &(String, String)| went(of));
+                waiting = kept;
+                free
             }
-        }
-        _ => Seen::Other,
-    });
-    let pods = watcher(Api::<PartialObjectMeta<Pod>>::all(client.clone()), Config::default());
-    let pods = pods.default_backoff().map(|event| match event {
-        Ok(Event::Delete(pod)) => Seen::PodGone { namespace: pod.metadata.namespace.unwrap_or_default() },
-        _ => Seen::Other,
-    });
-    let mut events = select(claims, pods).boxed();
-    let mut waiting: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    while let Some(event) = events.next().await {
-        let (namespace, names) = match event {
-            Seen::Dying { namespace, name } => (namespace, vec![name]),
-            Seen::PodGone { namespace } => {
-                let names = waiting.remove(&namespace).unwrap_or_default();
-                (namespace, names)
-            }
-            Seen::Other => continue,
         };
-        for name in names {
-            let free = persist(|| release(&client, &namespace, &name)).await;
-            match free {
+        for (namespace, name) in looked_at {
+            match persist(|| release(&client, &namespace, &name)).await {
                 Ok(true) => {}
-                Ok(false) => {
-                    let names = waiting.entry(namespace.clone()).or_default();
-                    if !names.contains(&name) {
-                        names.push(name);
-                    }
-                }
+                Ok(false) if waiting.iter().any(|(ns, n)| *ns == namespace && *n == name) => {}
+                Ok(false) => waiting.push((namespace, name)),
                 Err(error) => tracing::debug!(%error, claim = name, "releasing"),
             }
         }
     }
-    Ok(())
 }
 
 /// Takes the finalizer off, unless a pod uses the claim (false).
