@@ -8,12 +8,12 @@ use photofinish_sim::choices::{Choices, Pins};
 use photofinish_sim::gate::Gates;
 use photofinish_sim::trace::Trace;
 use photofinish_sim::tracing_layer;
-use photofinish_sim::world::{World, WorldConfig};
+use photofinish_sim::world::{self, World, WorldConfig};
 
 use crate::outcome::{Judgement, Outcome, Request, RunReport, judge, of_judgement};
 use crate::scenario::{self, Scenario};
 use crate::scene::{Scene, StepError};
-use crate::system::{BoxError, Live, Setup, Stage, System};
+use crate::system::{BoxError, Engine, Live, Setup, Stage, System};
 
 /// How long a step waits in virtual time, unless it says so itself.
 pub const AWAIT_LIMIT: Duration = Duration::from_secs(60);
@@ -55,6 +55,7 @@ fn failed(trace: &Trace, end: String) -> RunReport {
 enum End {
     Script,
     Stuck(String),
+    Refused(String),
     Failed(String),
 }
 
@@ -78,9 +79,14 @@ fn run(system: &'static dyn System, request: &Request, trace: &Trace) -> RunRepo
         End::Script => played.world.finish(),
         // The world has recorded why it is stuck.
         End::Stuck(_) => {}
+        End::Refused(why) => _ = trace.entry("end", "refused").host("world").text(why).record(),
         End::Failed(why) => _ = trace.entry("end", "failed").host("world").text(why).record(),
     }
-    let judgement = trace.with(|entries| judge(system, &scenario, entries));
+    let judgement = match played.end {
+        // What was not played to its end for want of an engine is not judged.
+        End::Refused(_) => Judgement::default(),
+        _ => trace.with(|entries| judge(system, &scenario, entries)),
+    };
     let report = report(judgement, &played.end, trace, &choices, virtual_ns);
     // The verdict stands: what destructors of the code under test do now is no part of the run.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(played)));
@@ -98,6 +104,7 @@ fn report(judgement: Judgement, end: &End, trace: &Trace, choices: &Choices, vir
     let outcome = match end {
         End::Script => of_judgement(&judgement),
         End::Stuck(_) => Outcome::Stuck,
+        End::Refused(_) => Outcome::Refused,
         End::Failed(_) => Outcome::Failed,
     };
     let unused = choices.unused_pins().into_iter().map(|key| match choices.nearest_key(&key) {
@@ -112,7 +119,7 @@ fn report(judgement: Judgement, end: &End, trace: &Trace, choices: &Choices, vir
         virtual_ns,
         end: match end {
             End::Script => None,
-            End::Stuck(why) | End::Failed(why) => Some(why.clone()),
+            End::Stuck(why) | End::Refused(why) | End::Failed(why) => Some(why.clone()),
         },
         wrong_pins: choices.problems().iter().map(ToString::to_string).collect(),
         unused_pins: unused.collect(),
@@ -150,6 +157,10 @@ fn play(
     let gates = Gates::new(trace.clone(), choices.clone());
     let mut config = WorldConfig { seed: setup.seed(), ..WorldConfig::default() };
     system.configure(setup, &mut config);
+    config.engine = match setup.engine {
+        Engine::Jump => world::Engine::Jump,
+        Engine::Turmoil => world::Engine::Turmoil,
+    };
     let mut builder = World::builder(config, trace.clone(), choices.clone());
     let stage =
         &mut Stage { world: &mut builder, trace: trace.clone(), choices: choices.clone(), gates: gates.clone() };
@@ -167,11 +178,11 @@ fn play(
         gates,
         holds: IndexMap::new(),
     };
-    let end = script(scenario, &mut scene);
+    let end = script(scenario, setup.engine, &mut scene);
     Ok(Played { _live: live, world, end })
 }
 
-fn script(scenario: &Scenario, scene: &mut Scene<'_>) -> End {
+fn script(scenario: &Scenario, engine: Engine, scene: &mut Scene<'_>) -> End {
     for step in &scenario.steps {
         let trace = scene.trace.clone();
         let begun =
@@ -188,6 +199,9 @@ fn script(scenario: &Scenario, scene: &mut Scene<'_>) -> End {
                 let pending = scene.live.pending();
                 let waits = if pending.is_empty() { String::new() } else { format!("; open: {}", pending.join(", ")) };
                 return End::Stuck(format!("{stuck}{waits}"));
+            }
+            Err(e @ StepError::NotOnThisEngine) => {
+                return End::Refused(format!("{e} ({engine}): line {}, `{}`", step.line, step.text));
             }
             Err(StepError::Impossible(e)) => {
                 return End::Failed(format!("line {}, `{}`: {e}", step.line, step.text));

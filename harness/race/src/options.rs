@@ -70,11 +70,8 @@ impl Options {
         }
         self
     }
-    /// All names must be switches of the system, none on and off at once; the engine must be part of this build.
+    /// All names must be switches of the system, none on and off at once.
     pub fn check(&self, switches: &[Switch]) -> Result<(), BadInput> {
-        if self.engine == Engine::Turmoil {
-            return Err(BadInput::new("the engine turmoil is not part of this build").help("leave out --engine"));
-        }
         for name in self.with.iter().chain(&self.without) {
             if !switches.iter().any(|s| s.name == name) {
                 return Err(BadInput::unknown("remedy", name, switches.iter().map(|s| s.name)));

@@ -45,6 +45,8 @@ pub enum Outcome {
     Hung,
     /// The harness itself failed: the system could not be assembled, a step could not be done.
     Failed,
+    /// The engine that was asked for cannot do a step: nothing was judged.
+    Refused,
 }
 
 impl Outcome {
@@ -59,15 +61,32 @@ impl Outcome {
             Outcome::Nondeterministic => "nondeterministic",
             Outcome::Hung => "hung",
             Outcome::Failed => "failed",
+            Outcome::Refused => "refused",
         }
     }
-    /// 0 holds; 1 the code under test is wrong; 3 no verdict. (2 is bad input.)
+    /// 0 holds; 1 the code under test is wrong; 2 bad input, such as a fault that the engine does not have; 3 no verdict.
     pub fn exit_code(self) -> u8 {
         match self {
             Outcome::Holds => 0,
             Outcome::Violated | Outcome::Vacuous | Outcome::Stuck | Outcome::Crashed => 1,
+            Outcome::Refused => 2,
             Outcome::Nondeterministic | Outcome::Hung | Outcome::Failed => 3,
         }
+    }
+    /// Orders outcomes for a summary that can name only one: by exit code, and of those that are the code's fault a
+    /// broken property before a world that came to no end before a property that nothing let be judged.
+    pub fn severity(self) -> (u8, u8) {
+        let within = match self {
+            Outcome::Vacuous => 0,
+            Outcome::Stuck => 1,
+            Outcome::Crashed => 2,
+            Outcome::Violated => 3,
+            Outcome::Hung => 0,
+            Outcome::Nondeterministic => 1,
+            Outcome::Failed => 2,
+            Outcome::Holds | Outcome::Refused => 0,
+        };
+        (self.exit_code(), within)
     }
 }
 
@@ -225,8 +244,32 @@ mod tests {
             (Outcome::Nondeterministic, 3),
             (Outcome::Hung, 3),
             (Outcome::Failed, 3),
+            (Outcome::Refused, 2),
         ] {
             assert_eq!(outcome.exit_code(), code, "{outcome}");
+        }
+    }
+
+    #[test]
+    fn of_many_outcomes_the_worst_is_named() {
+        use Outcome::*;
+        for (outcomes, worst) in [
+            (&[Violated, Vacuous, Holds][..], Violated),
+            (&[Vacuous, Stuck], Stuck),
+            (&[Vacuous, Crashed, Stuck], Crashed),
+            (&[Crashed, Violated, Stuck], Violated),
+            (&[Holds, Vacuous], Vacuous),
+            (&[Violated, Refused], Refused),
+            (&[Violated, Hung], Hung),
+            (&[Failed, Refused, Nondeterministic, Hung], Failed),
+            (&[Holds], Holds),
+        ] {
+            let mut sorted = outcomes.to_vec();
+            sorted.sort_by_key(|o| o.severity());
+            assert_eq!(sorted.last(), Some(&worst), "{outcomes:?}");
+            for other in outcomes {
+                assert!(*other == worst || other.severity() < worst.severity(), "{other} is as bad as {worst}");
+            }
         }
     }
 }

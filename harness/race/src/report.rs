@@ -35,7 +35,7 @@ impl Style {
     }
     /// Green for what holds, red for what does not, yellow where there is no verdict.
     pub fn outcome(self, outcome: Outcome, text: &str) -> String {
-        self.paint(["32", "1;31", "", "1;33"][usize::from(outcome.exit_code())], text)
+        self.paint(["32", "1;31", "33", "1;33"][usize::from(outcome.exit_code())], text)
     }
 }
 
@@ -118,7 +118,11 @@ pub fn failure(report: &RunReport, entries: &[Entry], properties: &[Property], r
         let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
         let _ = writeln!(out, "  not as usual in this run: {shown}{tail}");
     }
-    let _ = writeln!(out, "  replay: {replay}");
+    // The same request again would be refused again.
+    match report.outcome {
+        Outcome::Refused => _ = writeln!(out, "    nothing was judged; without --engine every fault is known"),
+        _ => _ = writeln!(out, "  replay: {replay}"),
+    }
     out
 }
 
@@ -198,6 +202,14 @@ mod tests {
   replay: photofinish replay 'x'
 ";
         assert_eq!(failure(&report, &entries, &properties, "photofinish replay 'x'", Style::default()), expected);
+    }
+
+    #[test]
+    fn a_refused_run_says_which_step_and_offers_no_replay() {
+        let end = "not on this engine (turmoil): line 5, `cut: [a, b]`";
+        let report = RunReport { end: Some(end.into()), ..report(Outcome::Refused) };
+        let expected = format!("  refused: {end}\n    nothing was judged; without --engine every fault is known\n");
+        assert_eq!(failure(&report, &[], &[], "x", Style::default()), expected);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use photofinish_sim::choices::Choices;
 use photofinish_sim::gate::Gates;
 use photofinish_sim::trace::{Entry, EntryId, Trace};
-use photofinish_sim::world::{Stuck, World};
+use photofinish_sim::world::{Refused, Stuck, World};
 
 use crate::system::{BoxError, Live};
 
@@ -17,9 +17,12 @@ pub enum StepError {
     /// what was expected and what was seen, e.g. "expected demo Stopped within 60s, it is Stopping".
     #[error("{0}")]
     Missed(String),
-    /// The step cannot be done at all (releases what is not held, not on this engine): the run ends, exit code 3.
+    /// The step cannot be done at all (releases what is not held): the run ends, exit code 3.
     #[error(transparent)]
     Impossible(BoxError),
+    /// The engine that was asked for cannot do the step: the run ends without a verdict, exit code 2.
+    #[error("not on this engine")]
+    NotOnThisEngine,
     /// The world cannot go on.
     #[error(transparent)]
     Stuck(Stuck),
@@ -29,6 +32,15 @@ impl StepError {
     /// The step cannot be done: why.
     pub fn impossible(why: impl Into<String>) -> StepError {
         StepError::Impossible(why.into().into())
+    }
+}
+
+impl From<Refused> for StepError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::NotOnThisEngine { .. } => StepError::NotOnThisEngine,
+            Refused::UnknownHost { .. } => StepError::Impossible(refused.into()),
+        }
     }
 }
 

@@ -31,6 +31,8 @@ fn main() -> ExitCode {
         ("a step that waits in vain violates the script and the run goes on", a_missed_step_violates_the_script),
         ("pinned choices decide, wrong ones are told", pinned_choices_decide),
         ("every generic step acts on the world", every_generic_step_acts),
+        ("turmoil runs the same scenarios", turmoil_runs_the_same_scenarios),
+        ("a fault that turmoil lacks is refused by the step, exit code 2", a_fault_that_turmoil_lacks_is_refused),
         ("check prints ok lines and refuses what cannot fail", check_prints_ok_lines),
         ("--trace prints every entry, --json puts them into the line", trace_is_printed),
         ("a closed pipe is no panic", a_closed_pipe_is_no_panic),
@@ -191,7 +193,6 @@ fn bad_input_is_exit_code_2() {
         (&["run", "--seed", "1", "--seeds", "1..2"], "cannot be used with"),
         (&["run", "--seeds", "5..1"], "5 is more than 1"),
         (&["run", "--engine", "warp"], "expected jump or turmoil"),
-        (&["run", "--engine", "turmoil"], "not part of this build"),
         (&["run", "not/there.yaml"], "cannot be read"),
         (&["replay", "pf1:lost-reply"], "`options` is missing"),
         (&["replay", "pf1:lost-reply@fast::benign:"], "did you mean `lost-reply"),
@@ -411,6 +412,48 @@ fn every_generic_step_acts() {
     let crash = trace.iter().find(|e| e["kind"] == "host" && e["name"] == "crash").expect("it crashed");
     let cause = &trace[crash["cause"].as_u64().expect("a cause") as usize];
     assert_eq!((cause["kind"].as_str(), cause["text"].as_str()), (Some("step"), Some("crash: server")));
+}
+
+fn turmoil_runs_the_same_scenarios() {
+    for (args, code, outcome) in [
+        (&["run", "fresh-read"][..], 0, "holds"),
+        (&["run", "lossy-line", "--as-reported", "--seed", "1"], 1, "violated"),
+    ] {
+        let (jump, turmoil) = (one(args), one(&[args, &["--engine", "turmoil"]].concat()));
+        assert_eq!((jump.0, jump.1["outcome"].as_str()), (code, Some(outcome)), "{args:?}");
+        assert_eq!((turmoil.0, &turmoil.1["outcome"]), (code, &jump.1["outcome"]), "{}", turmoil.1);
+        assert_eq!(turmoil.1["property"], jump.1["property"]);
+        let id = turmoil.1["run_id"].as_str().expect("an id");
+        assert!(id.contains("turmoil:"), "{id}");
+        assert_eq!(one(&["replay", id]).1["trace_hash"], turmoil.1["trace_hash"], "{id}");
+    }
+}
+
+fn a_fault_that_turmoil_lacks_is_refused() {
+    for step in [
+        "cut: [client, server]",
+        "blackhole: [client, server]",
+        "reset: [client, server]",
+        "delay: {link: client->server, by: 20ms}",
+        "hold: {link: client->server, as: x}",
+        "crash: server",
+        "power-off: server",
+        "pause: server",
+        "restart: server",
+    ] {
+        let file = File::steps("refused", "set-succeeds", &["run: 1ms", step, SET[0], SET[1]]);
+        let (code, out, err) = toy(&["run", file.path(), "--engine", "turmoil"]);
+        assert_eq!((code, err.as_str()), (2, ""), "{step}: {out}");
+        assert!(out.starts_with("refused "), "{out}");
+        assert!(out.contains(&format!("refused: not on this engine (turmoil): line 5, `{step}`\n")), "{out}");
+    }
+    let file = File::steps("refused", "set-succeeds", &[SET[0], SET[1], "cut: [client, server]"]);
+    let (code, run) = one(&["run", file.path(), "--engine", "turmoil"]);
+    assert_eq!((code, run["outcome"].as_str()), (2, Some("refused")));
+    assert_eq!(run["end"], "not on this engine (turmoil): line 6, `cut: [client, server]`");
+    assert_eq!((&run["violations"], &run["vacuous"]), (&Value::Array(vec![]), &Value::Array(vec![])));
+    let (code, out, _) = toy(&["run", file.path(), "fresh-read", "--engine", "turmoil"]);
+    assert_eq!((code, out.lines().last()), (2, Some("1 scenarios hold, 1 are not for this engine")), "{out}");
 }
 
 fn check_prints_ok_lines() {

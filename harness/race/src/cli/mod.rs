@@ -1,7 +1,7 @@
 //! The command line: `list`, `run`, `replay`, `check`, `remedies`.
 //!
-//! Exit codes: 0 all hold; 1 violated, vacuous, stuck or crashed; 2 bad input; 3 nondeterministic, wall limit, failure
-//! of the harness. The highest wins.
+//! Exit codes: 0 all hold; 1 violated, vacuous, stuck or crashed; 2 bad input, or a step that the engine cannot do;
+//! 3 nondeterministic, wall limit, failure of the harness. The highest wins.
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -252,7 +252,7 @@ fn run_scenarios(
     }
     let job = |scenario: &Arc<Scenario>, source| Job::new(system, scenario.clone(), &options, source, Pins::default());
     let width = width(scenarios.iter().map(|s| s.name.as_str()));
-    let mut printer = Printer { system, how, output, width, code: 0, done: 0, failed: 0 };
+    let mut printer = Printer { system, how, output, width, code: 0, done: 0, failed: 0, refused: 0 };
     match seeds {
         Some((a, b)) if many => {
             for scenario in &scenarios {
@@ -275,7 +275,7 @@ fn replay(system: &'static dyn System, id: &str, how: &HowArgs, output: &mut Out
     let id: RunId = id.parse()?;
     let job = catalogue::by_id(system, &id)?;
     let width = job.scenario.name.len();
-    let mut printer = Printer { system, how, output, width, code: 0, done: 0, failed: 0 };
+    let mut printer = Printer { system, how, output, width, code: 0, done: 0, failed: 0, refused: 0 };
     printer.each(vec![job]);
     Ok(printer.code)
 }
@@ -293,6 +293,7 @@ struct Printer<'a> {
     code: u8,
     done: usize,
     failed: usize,
+    refused: usize,
 }
 
 impl Printer<'_> {
@@ -312,11 +313,13 @@ impl Printer<'_> {
         });
         self.harness(done);
         if many && !self.how.json {
-            let (held, failed) = (self.done - self.failed, self.failed);
-            self.output.line(match failed {
-                0 => format!("{held} scenarios hold"),
-                _ => format!("{held} scenarios hold, {failed} do not"),
-            });
+            let mut text = format!("{} scenarios hold", self.done - self.failed - self.refused);
+            for (runs, what) in [(self.failed, "do not"), (self.refused, "are not for this engine")] {
+                if runs > 0 {
+                    text += &format!(", {runs} {what}");
+                }
+            }
+            self.output.line(text);
         }
     }
     fn one(&mut self, run: &Run) -> bool {
@@ -348,7 +351,7 @@ impl Printer<'_> {
         let done = pool.run(jobs, |run| {
             self.count(&run);
             *outcomes.entry(run.report.outcome).or_default() += 1;
-            worst = worst.max(run.report.outcome);
+            worst = std::cmp::max_by_key(worst, run.report.outcome, |o| o.severity());
             if self.how.json {
                 return self.output.line(json_line(&run, self.how.trace));
             }
@@ -381,7 +384,11 @@ impl Printer<'_> {
     }
     fn count(&mut self, run: &Run) {
         self.done += 1;
-        self.failed += usize::from(run.report.outcome != Outcome::Holds);
+        match run.report.outcome {
+            Outcome::Holds => {}
+            Outcome::Refused => self.refused += 1,
+            _ => self.failed += 1,
+        }
         self.code = self.code.max(run.report.outcome.exit_code());
         for wrong in &run.report.wrong_pins {
             self.code = self.code.max(BAD_INPUT);

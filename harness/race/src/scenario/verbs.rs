@@ -223,7 +223,7 @@ impl Action for Hold {
                 scene.gates.hold(stream, &self.name).map_err(|e| StepError::Impossible(e.into()))?
             }
             Held::Link { from, to } => {
-                scene.world.hold(from, to).map_err(|e| StepError::Impossible(e.into()))?;
+                scene.world.hold(from, to)?;
             }
         }
         scene.holds.insert(self.name.clone(), self.what.clone());
@@ -293,7 +293,7 @@ impl Action for ReleaseHeld {
         };
         match (held, &self.what) {
             (Held::Link { from, to }, What::All) => {
-                scene.world.release(&from, &to).map_err(|e| StepError::Impossible(e.into()))?;
+                scene.world.release(&from, &to)?;
             }
             (Held::Link { .. }, what) => {
                 return Err(StepError::impossible(format!("`{}` holds a link: {what:?} is not for links", self.name)));
@@ -353,7 +353,7 @@ impl Action for OnLink {
             LinkFault::Reset => scene.world.reset(a, b),
             LinkFault::Blackhole => scene.world.blackhole(a, b),
         };
-        done.map_err(|e| StepError::Impossible(e.into()))
+        Ok(done?)
     }
 }
 
@@ -373,7 +373,7 @@ fn delay(node: &Node, scope: &mut Scope<'_>) -> Parsed {
 
 impl Action for Delay {
     fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
-        scene.world.delay(&self.from, &self.to, self.by).map_err(|e| StepError::Impossible(e.into()))
+        Ok(scene.world.delay(&self.from, &self.to, self.by)?)
     }
 }
 
@@ -437,6 +437,6 @@ impl Action for OnHost {
             HostFault::Resume => scene.world.resume(&self.host),
             HostFault::Restart => scene.world.restart(&self.host),
         };
-        done.map_err(|e| StepError::Impossible(e.into()))
+        Ok(done?)
     }
 }

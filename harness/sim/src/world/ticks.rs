@@ -1,5 +1,6 @@
 //! A world that turmoil moves.
 use super::{Stuck, World};
+
 impl World {
     pub(super) fn start_on_ticks(&mut self, i: usize) {
         let ctx = self.context(i);
@@ -34,6 +35,8 @@ impl World {
                     self.start_process(i);
                 }
             }
+            // Its packets carry no causes: better none than that of the step, which is not.
+            self.trace.set_ambient_cause(None);
             let ticks = self.ticks.as_mut().expect("this is the world of another engine");
             let ended = ticks.tick();
             let elapsed = ticks.elapsed();
