@@ -1,6 +1,7 @@
 //! How runs end, and what travels between the parent and a run's process.
 use std::fmt;
 
+use indexmap::IndexSet;
 use photofinish_sim::choices::{Pins, Source as ChoiceSource};
 use photofinish_sim::trace::{Entry, EntryId};
 use serde::{Deserialize, Serialize};
@@ -180,23 +181,33 @@ pub(crate) fn of_judgement(judgement: &Judgement) -> Outcome {
     }
 }
 
-/// The entries to show for a violation: what the property names, the nearest causes of the entry, oldest first.
+/// Causes go back to the start of the world; the story is told by the last few.
+const NEAR: usize = 12;
+
+/// Does it say what happened? Others say how: requests, events of a watch, spans that close, debug messages.
+fn telling(e: &Entry) -> bool {
+    match &*e.kind {
+        "op" | "reply" | "step" | "host" | "net" => true,
+        "log" => !matches!(&*e.name, "debug" | "trace"),
+        _ => false,
+    }
+}
+
+/// The entries to show for a violation, oldest first: the entry's direct cause, what the property names, and of the
+/// nearest further causes those that say what happened before those that say how.
 ///
 /// At most `limit`, the entry itself not among them.
 pub fn led_there<'e>(entries: &'e [Entry], violation: &Violation, limit: usize) -> Vec<&'e Entry> {
-    let mut ids: Vec<EntryId> = violation.led.iter().copied().take(limit).collect();
-    // Causes go back to the start of the world; the near ones tell the story.
-    let mut next = entries.get(violation.entry as usize).and_then(|e| e.cause);
-    while let Some(id) = next.filter(|_| ids.len() < limit) {
-        if !ids.contains(&id) {
-            ids.push(id);
-        }
-        // A cause is always older: this ends.
-        next = entries.get(id as usize).and_then(|e| e.cause).filter(|cause| *cause < id);
-    }
+    // A cause is always older: this ends.
+    let cause = |id: EntryId| entries.get(id as usize)?.cause.filter(|cause| *cause < id);
+    let chain: Vec<EntryId> = std::iter::successors(cause(violation.entry), |id| cause(*id)).take(NEAR).collect();
+    let (told, other): (Vec<EntryId>, Vec<EntryId>) =
+        chain.iter().partition(|id| entries.get(**id as usize).is_some_and(telling));
+    let by_worth = chain.first().into_iter().chain(&violation.led).chain(&told).chain(&other);
+    let shown: IndexSet<EntryId> = by_worth.copied().filter(|id| *id != violation.entry).collect();
+    let mut ids: Vec<EntryId> = shown.into_iter().take(limit).collect();
     ids.sort_unstable();
-    ids.dedup();
-    ids.into_iter().filter(|id| *id != violation.entry).filter_map(|id| entries.get(id as usize)).collect()
+    ids.into_iter().filter_map(|id| entries.get(id as usize)).collect()
 }
 
 #[cfg(test)]
@@ -231,6 +242,50 @@ mod tests {
         let ids = |limit| led_there(&entries, &violation, limit).iter().map(|e| e.id).collect::<Vec<_>>();
         assert_eq!(ids(3), [1, 4, 6]);
         assert_eq!(ids(9), [0, 1, 2, 4, 6]);
+    }
+
+    #[test]
+    fn of_the_causes_those_that_say_what_happened_come_first_and_the_direct_cause_always() {
+        let kinds = ["step", "op", "http", "log", "watch", "span-end", "watch", "log"];
+        let entries: Vec<Entry> = (0..)
+            .zip(kinds)
+            .map(|(i, kind): (u64, _)| Entry { kind: kind.into(), ..entry(i, "x", i.checked_sub(1)) })
+            .collect();
+        let shown = |led: &[EntryId], limit| {
+            let violation = Violation { entry: 7, why: "w".into(), led: led.to_vec() };
+            led_there(&entries, &violation, limit).iter().map(|e| e.id).collect::<Vec<_>>()
+        };
+        for (led, limit, expected) in [
+            (&[][..], 1, &[6][..]),
+            (&[], 2, &[3, 6]),
+            (&[], 4, &[0, 1, 3, 6]),
+            (&[], 6, &[0, 1, 3, 4, 5, 6]),
+            (&[2], 3, &[2, 3, 6]),
+            (&[2, 4, 5], 3, &[2, 4, 6]),
+            (&[7, 6, 6], 2, &[3, 6]),
+        ] {
+            assert_eq!(shown(led, limit), expected, "{led:?} {limit}");
+        }
+        for (kind, name, tells) in [("log", "info", true), ("log", "debug", false), ("span", "info", false)] {
+            assert_eq!(
+                telling(&Entry { kind: kind.into(), name: name.into(), ..entry(0, "x", None) }),
+                tells,
+                "{kind}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_happened_long_before_is_not_shown_for_its_kind() {
+        let kind = |i| if i == 0 { "op" } else { "http" };
+        let entries: Vec<Entry> =
+            (0..=20).map(|i| Entry { kind: kind(i).into(), ..entry(i, "x", i.checked_sub(1)) }).collect();
+        let ids = |at| {
+            let violation = Violation { entry: at, why: "w".into(), led: vec![] };
+            led_there(&entries, &violation, 3).iter().map(|e| e.id).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(20), [17, 18, 19]);
+        assert_eq!(ids(10), [0, 8, 9]);
     }
 
     #[test]
