@@ -176,7 +176,11 @@ impl History {
     }
 
     /// Forgets what a restarted server's watch cache would not hold: watches must start at the present or later.
+    ///
+    /// A server writes objects of its own when it starts (its lease, for one), so that no revision that a client has
+    /// seen before is recent enough.
     pub(crate) fn close_window(&mut self) {
+        self.revision += 1;
         self.window = self.revision;
     }
 

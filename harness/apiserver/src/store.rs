@@ -66,8 +66,8 @@ impl Store {
         self.lock().revision()
     }
 
-    /// Makes watches from older revisions fail with 410, as after a restart of a real server, whose watch cache begins
-    /// at the then current revision. Open watches go on.
+    /// Makes watches from every revision seen so far fail with 410, as after a restart of a real server, whose watch
+    /// cache begins at a new revision. Open watches go on.
     pub fn forget_watch_cache(&self) {
         self.lock().close_window();
     }

@@ -273,14 +273,37 @@ async fn actors_come_back_when_their_watch_has_expired() {
     tokio::spawn(kubelet::run(cluster.client(), kubelet::KubeletConfig::default()));
     tokio::spawn(scheduler::run(cluster.client()));
     let pods: Api<Pod> = Api::default_namespaced(cluster.client());
-    // Watches end after 290 s at the client's wish; each resumption is told 410.
+    // Watches end after 290 s at the client's wish, and each resumption is told 410, since no bookmark is that fresh.
     for round in 0..3 {
-        sleep(Duration::from_secs(200)).await;
-        cluster.server.store().forget_watch_cache();
+        for _ in 0..300 {
+            sleep(Duration::from_secs(1)).await;
+            cluster.server.store().forget_watch_cache();
+        }
         let name = format!("p{round}");
         pods.create(&PostParams::default(), &pod(&name, &[])).await.expect("creates");
         eventually("running", async || phase(&pods.get(&name).await.expect("reads")) == "Running").await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kubelet_that_lists_again_while_a_pod_ends_still_ends_it() {
+    let cluster = Cluster::start();
+    // The pod takes its whole grace period of 600 s; the watch ends after 290 s, and the list after it is complete.
+    let config = kubelet::KubeletConfig { stop: Duration::from_secs(900), ..kubelet::KubeletConfig::default() };
+    tokio::spawn(kubelet::run(cluster.client(), config));
+    tokio::spawn(scheduler::run(cluster.client()));
+    let pods: Api<Pod> = Api::default_namespaced(cluster.client());
+    pods.create(&PostParams::default(), &pod("p", &[])).await.expect("creates");
+    eventually("running", async || phase(&pods.get("p").await.expect("reads")) == "Running").await;
+    let began = Instant::now();
+    pods.delete("p", &DeleteParams::default().grace_period(600)).await.expect("deletes");
+    // Behind the last bookmark of the first watch, which comes 2 s before its end.
+    sleep(Duration::from_millis(288_500)).await;
+    cluster.server.store().forget_watch_cache();
+    sleep(Duration::from_secs(310)).await;
+    assert!(pods.get_opt("p").await.expect("reads").is_some());
+    eventually("gone", async || pods.get_opt("p").await.expect("reads").is_none()).await;
+    assert!(began.elapsed() < Duration::from_secs(605), "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

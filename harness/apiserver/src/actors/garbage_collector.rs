@@ -45,6 +45,7 @@ pub async fn run(client: Client) -> Result<(), BoxError> {
     };
     let protection = pvc_protection::run(client, events_of_claims);
     tokio::select! {
+        biased;
         result = collector.run(events) => result,
         () = protection => Ok(()),
     }

@@ -107,6 +107,9 @@ impl Kubelet {
             }
         };
         let known = self.pods.contains_key(&uid);
+        if let Some(worker) = self.pods.get_mut(&uid) {
+            worker.listed = true;
+        }
         if pod.metadata.deletion_timestamp.is_some() {
             if self.pods.get(&uid).is_some_and(|worker| worker.stopping.is_some()) {
                 return;
@@ -117,9 +120,6 @@ impl Kubelet {
             let stopping = Some(self.stop(&pod, &uid, number));
             self.pods.insert(uid, Worker { number, starting: None, stopping, listed: true });
             return;
-        }
-        if let Some(worker) = self.pods.get_mut(&uid) {
-            worker.listed = true;
         }
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("Pending");
         if !known {
