@@ -1,0 +1,92 @@
+//! What subresources do besides `status`: binding and eviction of pods, finalizing of namespaces.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::{Answer, Operation, apply};
+use crate::delete;
+use crate::error::{ApiError, Cause};
+use crate::{body, clock, pods, write};
+
+impl Operation<'_> {
+    /// `pods/binding`.
+    pub(super) fn bind(&self) -> Result<Answer, ApiError> {
+        let binding: Value = serde_json::from_slice(self.body)
+            .map_err(|error| ApiError::bad_request(format!("couldn't get version/kind; json parse error: {error}")))?;
+        let node = binding["target"]["name"].as_str().filter(|name| !name.is_empty());
+        let Some(node) = node else {
+            let cause = Cause::required("target.name", "");
+            return Err(ApiError::invalid_as("", "Binding", self.name(), &[cause]));
+        };
+        let mut history = self.store.lock();
+        let key = self.key();
+        let Some(pod) = history.get(self.table, &key).cloned() else {
+            return Err(ApiError::not_found(self.resource, self.name()));
+        };
+        let stored = pod.value()["metadata"]["uid"].as_str().unwrap_or_default();
+        if let Some(sent) = binding["metadata"]["uid"].as_str().filter(|sent| !sent.is_empty() && *sent != stored) {
+            return Err(write::wrong_uid(self.subject(self.name()), sent, stored));
+        }
+        let bound = pods::bound(pod.value(), self.name(), node, clock::now())?;
+        let revision = (!self.dry_run()).then(|| history.commit(self.table, &key, Some(bound)).revision);
+        let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+        Ok(Answer::status(StatusCode::CREATED, &status, revision))
+    }
+
+    /// `pods/eviction`. There are no disruption budgets here that could forbid it.
+    pub(super) fn evict(&self) -> Result<Answer, ApiError> {
+        let sent: Value = serde_json::from_slice(self.body)
+            .map_err(|error| ApiError::bad_request(format!("couldn't get version/kind; json parse error: {error}")))?;
+        let options = match sent.get("deleteOptions") {
+            Some(options) if options.is_object() => options.to_string(),
+            _ => String::new(),
+        };
+        let options = delete::Options::parse(options.as_bytes(), self.query)?;
+        let mut history = self.store.lock();
+        let key = self.key();
+        let Some(pod) = history.get(self.table, &key).cloned() else {
+            return Err(ApiError::not_found(self.resource, self.name()));
+        };
+        delete::check_preconditions(self.resource, self.name(), pod.value(), &options)?;
+        let mut revision = None;
+        if !options.dry_run {
+            let now = clock::now();
+            let marked = match pods::disrupted(pod.value(), now) {
+                Some(marked) => history.commit(self.table, &key, Some(marked)),
+                None => pod,
+            };
+            let plan = delete::plan(self.resource, marked.value(), &options, now);
+            revision =
+                Some(apply(&mut history, self.table, &key, plan).map_or(marked.revision, |after| after.revision));
+        }
+        let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+        Ok(Answer::status(StatusCode::CREATED, &status, revision))
+    }
+
+    /// `namespaces/finalize`: the namespace's own finalizers, which are in its spec.
+    pub(super) fn finalize(&self) -> Result<Answer, ApiError> {
+        let sent = body::object(self.resource, self.version, self.body)?;
+        let mut history = self.store.lock();
+        let key = self.key();
+        let Some(existing) = history.get(self.table, &key).cloned() else {
+            return Err(ApiError::not_found(self.resource, self.name()));
+        };
+        let mut next = Value::clone(existing.value());
+        let left = sent["spec"]["finalizers"].as_array().cloned().unwrap_or_default();
+        let terminating = next["metadata"].get("deletionTimestamp").is_some();
+        if left.is_empty() {
+            next["spec"] = json!({});
+        } else {
+            next["spec"]["finalizers"] = left.clone().into();
+        }
+        if next == **existing.value() {
+            return Ok(Answer::bytes(StatusCode::OK, self.shown(&existing), None));
+        }
+        if terminating && left.is_empty() && next["metadata"].get("finalizers").is_none() {
+            let gone = history.commit(self.table, &key, None);
+            return Ok(Answer::bytes(StatusCode::OK, self.shown_unstored(next), Some(gone.revision)));
+        }
+        let object = history.commit(self.table, &key, Some(next));
+        Ok(Answer::bytes(StatusCode::OK, self.shown(&object), Some(object.revision)))
+    }
+}
