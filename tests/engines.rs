@@ -46,6 +46,8 @@ fn agree(name: &str, options: &Options, outcome: Outcome, seen: &[&str]) {
         assert_eq!(turmoil.report.outcome, outcome, "{:?}\n{}", turmoil.report, told());
         assert_eq!(turmoil.report.violated(), jump.report.violated(), "{}", told());
         assert_eq!(phases(&turmoil), phases(&jump), "{}", told());
+        let own_spans = turmoil.entries.iter().find(|e| e.kind == "span" && e.host == "world");
+        assert_eq!(own_spans, None, "the engine's own tracing is no part of a run");
         let mut left = phases(&turmoil).into_iter();
         for change in seen {
             assert!(left.any(|c| c == *change), "no {change} in its place among {:?}", phases(&turmoil));

@@ -44,8 +44,20 @@ use tracing_subscriber::registry::{LookupSpan, Registry, Scope, SpanRef};
 pub struct Filter(Targets);
 
 /// Libraries on the path of every request, whose chatter at `info` would drown the hosts' own.
-const LIBRARIES: [&str; 11] =
-    ["h2", "hyper", "kube_client", "kube_core", "kube_runtime", "mio", "rustls", "tokio", "tonic", "tower", "want"];
+const LIBRARIES: [&str; 12] = [
+    "h2",
+    "hyper",
+    "kube_client",
+    "kube_core",
+    "kube_runtime",
+    "mio",
+    "rustls",
+    "tokio",
+    "tonic",
+    "tower",
+    "turmoil",
+    "want",
+];
 
 impl Default for Filter {
     /// `INFO` and above for all, `WARN` and above for client and server libraries (hyper, h2, tower, tonic, kube).

@@ -61,6 +61,32 @@ fn the_same_hosts_do_the_same_on_both_engines() {
 }
 
 #[test]
+fn clocks_that_are_read_often_stand_still_within_an_instant_on_both_engines() {
+    for engine in BOTH {
+        let said = in_world(
+            on(engine),
+            |b| {
+                b.host("reader", HostSpec::new(), |ctx| async move {
+                    for _ in 0..5 {
+                        let now = Instant::now();
+                        let last = (0..6_000).map(|_| Instant::now()).max();
+                        say(&ctx, format!("{:?}", last.map(|last| last - now)));
+                        tokio::time::sleep(secs(1)).await;
+                    }
+                    Ok(())
+                });
+            },
+            |w| {
+                w.start_all();
+                w.run_for(secs(6)).unwrap();
+                said(w)
+            },
+        );
+        assert_eq!(said, ["reader: Some(0ns)"; 5], "{engine:?}");
+    }
+}
+
+#[test]
 fn restart_policies_hold_on_both_engines() {
     for engine in BOTH {
         let log = in_world(

@@ -1,5 +1,6 @@
 //! A world that turmoil moves.
 use super::{Stuck, World};
+use crate::state;
 
 impl World {
     pub(super) fn start_on_ticks(&mut self, i: usize) {
@@ -38,6 +39,7 @@ impl World {
             // Its packets carry no causes: better none than that of the step, which is not.
             self.trace.set_ambient_cause(None);
             let ticks = self.ticks.as_mut().expect("this is the world of another engine");
+            state::forget_reads();
             let ended = ticks.tick();
             let elapsed = ticks.elapsed();
             self.steps += 1;
