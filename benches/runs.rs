@@ -1,0 +1,54 @@
+//! How many runs of the #5195 scenario one core does in a second, each in a process of its own.
+//!
+//! `PHOTOFINISH_BENCH_STRICT=1` makes a missed target an error.
+use photofinish::options::Options;
+use photofinish::pool::{Again, Job, Pool};
+use photofinish::{catalogue, execute};
+use photofinish_openshell::system::OpenShell;
+use photofinish_sim::choices::{Pins, Source};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+static SYSTEM: OpenShell = OpenShell;
+const RUNS: u32 = 200;
+const TARGET_RUNS_PER_S: f64 = 50.0;
+
+fn main() -> ExitCode {
+    execute::serve_if_zygote(&SYSTEM);
+    let pool = Pool::new(&SYSTEM).workers(1).again(Again::Never);
+    println!("{:<44} {:>10} {:>12} {:>12}", "scenario, one core", "runs/s", "wall a run", "cpu a run");
+    let mut missed = false;
+    for (name, options) in [
+        ("late-stop-snapshot-after-stopped", Options::new()),
+        ("late-stop-snapshot-after-stopped", Options::as_reported()),
+        ("restart-stopped-sandbox", Options::new()),
+    ] {
+        let scenario = catalogue::find(&SYSTEM, name).expect("a built-in scenario").swap_remove(0);
+        let job = |_| Job::new(&SYSTEM, scenario.clone(), &options, Source::Benign, Pins::default());
+        let (began, cpu) = (Instant::now(), children());
+        pool.run((0..RUNS).map(job), |_| true).expect("a zygote that answers");
+        let (wall, cpu) = (began.elapsed() / RUNS, (children() - cpu) / RUNS);
+        // Processor time, not wall time: a machine that does other things as well is no slower for that.
+        let per_s = 1.0 / cpu.as_secs_f64();
+        missed |= per_s < TARGET_RUNS_PER_S;
+        let title = if options == Options::new() { name.to_owned() } else { format!("{name}, as reported") };
+        println!("{title:<44} {per_s:>10.0} {wall:>12.1?} {cpu:>12.1?}");
+    }
+    println!("target: {TARGET_RUNS_PER_S} runs/s{}", if missed { ": MISSED" } else { "" });
+    match missed && std::env::var_os("PHOTOFINISH_BENCH_STRICT").is_some() {
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
+    }
+}
+
+/// Processor time of all processes that this one has waited for: zygotes and the runs that they forked.
+fn children() -> Duration {
+    // SAFETY: an all-zero rusage is a valid value, and the call only fills it in.
+    let usage = unsafe {
+        let mut usage = std::mem::zeroed::<libc::rusage>();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage);
+        usage
+    };
+    let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1_000);
+    time(usage.ru_utime) + time(usage.ru_stime)
+}
