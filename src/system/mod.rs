@@ -221,8 +221,8 @@ fn cluster(stage: &mut Stage<'_>, setup: &Setup, api: &ApiServer) {
             Ok(server.serve(ctx.wire.listen(80).await?, who).await?)
         }
     });
-    host(stage, setup, "scheduler", |ctx| async move { Ok(scheduler::run(kube(&ctx)).await?) });
-    host(stage, setup, "gc", |ctx| async move { Ok(garbage_collector::run(kube(&ctx)).await?) });
+    host(stage, setup, "scheduler", |ctx| async move { scheduler::run(kube(&ctx)).await });
+    host(stage, setup, "gc", |ctx| async move { garbage_collector::run(kube(&ctx)).await });
     host(stage, setup, "controller", |ctx| async move {
         controller::run(kube(&ctx), controller::Profile::V056, Default::default()).await
     });
@@ -230,7 +230,7 @@ fn cluster(stage: &mut Stage<'_>, setup: &Setup, api: &ApiServer) {
         let choices = ctx.choices.clone();
         let pace = move |key: &str, usual: Duration| usual + choices.delay(key, &POD_IS_SLOW);
         let config = kubelet::KubeletConfig { pace: Arc::new(pace), ..Default::default() };
-        Ok(kubelet::run(kube(&ctx), config).await?)
+        kubelet::run(kube(&ctx), config).await
     });
 }
 

@@ -61,7 +61,7 @@ pub(crate) struct Rig {
     /// Gateway to driver.
     pub(crate) link: Link,
     pub(crate) log: Log,
-    _subscriber: tracing::subscriber::DefaultGuard,
+    _subscriber: (tracing::subscriber::DefaultGuard, tracing::Dispatch),
 }
 
 pub(crate) struct Setup {
@@ -86,6 +86,8 @@ impl Setup {
     }
     pub(crate) fn run(self, script: &str) -> Rig {
         let log = Log::default();
+        // tracing judges a callsite for all threads by the registering thread's dispatcher while there is only one.
+        let second = tracing::Dispatch::new(tracing_subscriber::registry());
         let subscriber = tracing::subscriber::set_default(tracing_subscriber::registry().with(log.clone()));
         let driver = ScriptedDriver::new(Script::parse(script).unwrap());
         let (link, to_driver) = Link::new();
@@ -94,7 +96,7 @@ impl Setup {
         let config = gateway::Config { profile: self.profile, remedies: self.remedies, replica: "gateway-0".into() };
         let channel = link.channel();
         tokio::spawn(async move { gateway::run(config, channel, &self.database, to_gateway).await.unwrap() });
-        Rig { client: OpenShellClient::new(front.channel()), driver, link, log, _subscriber: subscriber }
+        Rig { client: OpenShellClient::new(front.channel()), driver, link, log, _subscriber: (subscriber, second) }
     }
 }
 

@@ -61,6 +61,7 @@ steps:
   - create: {demo: {command: [sleep, infinity]}}
   - await: {demo: Ready}
   - await: {demo: {marker: none}}
+  - run: 100ms
   - hold: {watch: driver/sandboxes, as: watch}    # a snapshot in between would move the row's version
   - stop: {sandbox: demo, wait: false}
   - await: {demo: {marker: stop/suspending}}

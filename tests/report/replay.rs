@@ -1,37 +1,57 @@
 //! The same run id is the same run, in any process, folder and environment.
-use crate::runs::{job, job_of, pool};
-use photofinish::options::Options;
+use serde_json::Value;
 use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-const RUNS: usize = 1_000;
-/// Each of these processes has another folder and another environment.
-const PROCESSES: usize = 10;
+const PROGRAM: &str = env!("CARGO_BIN_EXE_photofinish");
+
+/// Runs the program in a folder and an environment of its own, and gives the one JSON line that it prints.
+fn json(number: usize, arguments: &[&str]) -> Value {
+    let folder = std::env::temp_dir().join(format!("photofinish-replay-{}-{}", std::process::id(), number % 7));
+    std::fs::create_dir_all(&folder).expect("a folder of its own");
+    let out = Command::new(PROGRAM)
+        .args(arguments)
+        .arg("--json")
+        .current_dir(&folder)
+        .env_clear()
+        .env("TZ", format!("UTC{}", number % 12))
+        .env("NOISE", "x".repeat(number % 977))
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("the program runs");
+    serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{arguments:?} printed no JSON line: {e}"))
+}
+
+fn text<'v>(line: &'v Value, key: &str) -> &'v str {
+    line[key].as_str().unwrap_or_else(|| panic!("no {key} in {line}"))
+}
 
 #[test]
-fn one_run_id_has_one_trace_hash_in_a_thousand_runs() {
-    let pool = pool().keep_traces(false);
-    let printed = job("late-stop-snapshot-after-stopped", Options::as_reported()).id().to_string();
-    let home = std::env::current_dir().expect("a working directory");
-    let mut hashes = BTreeMap::new();
-    for process in 0..PROCESSES {
-        let folder = std::env::temp_dir().join(format!("photofinish-replay-{}-{process}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder of its own");
-        std::env::set_current_dir(&folder).expect("the folder just made");
-        // SAFETY: libtest runs this test in a thread of its own while the main thread waits for it; the test target is
-        // run with other tests beside it only if they, too, read no environment but through the standard library.
-        unsafe {
-            std::env::set_var("TZ", format!("UTC{process}"));
-            std::env::set_var("PHOTOFINISH_TEST_NOISE", "x".repeat(process * 1_000));
+fn one_run_id_has_one_trace_hash_in_a_thousand_fresh_processes() {
+    let printed = json(0, &["run", "late-stop-snapshot-after-stopped", "--seed", "7"]);
+    let (id, hash) = (text(&printed, "run_id"), text(&printed, "trace_hash"));
+    let (next, hashes) = (AtomicUsize::new(1), Mutex::new(BTreeMap::<String, usize>::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, |n| n.get()) {
+            scope.spawn(|| {
+                while let number @ ..=1_000 = next.fetch_add(1, Ordering::Relaxed) {
+                    let again = json(number, &["replay", id]);
+                    *hashes.lock().expect("no panic").entry(text(&again, "trace_hash").to_owned()).or_default() += 1;
+                }
+            });
         }
-        let job = job_of(&printed);
-        pool.run((0..RUNS / PROCESSES).map(|_| job.clone()), |run| {
-            *hashes.entry(run.report.trace_hash).or_insert(0) += 1;
-            true
-        })
-        .expect("a zygote that answers");
-        std::env::set_current_dir(&home).expect("where the test began");
-        std::fs::remove_dir_all(&folder).expect("an empty folder");
+    });
+    assert_eq!(*hashes.lock().expect("no panic"), BTreeMap::from([(hash.to_owned(), 1_000)]), "{id}");
+}
+
+#[test]
+fn a_failure_replays_as_the_same_failure() {
+    let printed = json(1, &["run", "late-stop-snapshot-after-stopped", "--as-reported"]);
+    let again = json(2, &["replay", text(&printed, "run_id")]);
+    assert_eq!(text(&printed, "outcome"), "violated");
+    for key in ["outcome", "property", "trace_hash", "violations"] {
+        assert_eq!(printed[key], again[key], "{key}");
     }
-    assert_eq!(hashes.len(), 1, "trace hashes and how often each came: {hashes:?}");
-    assert_eq!(hashes.into_values().sum::<usize>(), RUNS);
 }

@@ -2,7 +2,7 @@
 use photofinish::options::Options;
 use photofinish::pool::{Again, Job, Pool, Run};
 use photofinish::scenario::{self, Source as Text};
-use photofinish::{catalogue, execute, run_id::RunId};
+use photofinish::{catalogue, execute};
 use photofinish_openshell::system::OpenShell;
 use photofinish_sim::choices::{Pins, Source};
 use photofinish_sim::trace::Entry;
@@ -38,12 +38,6 @@ pub(crate) fn run_text(pool: &Pool, text: &str, options: Options) -> Run {
     let scenario = Arc::new(scenario::read(&SYSTEM, &source).expect("a good scenario").swap_remove(0));
     pool.run_one(&Job::new(&SYSTEM, scenario, &options, Source::Benign, Pins::default()))
         .expect("a zygote that answers")
-}
-
-/// The job that an id stands for.
-pub(crate) fn job_of(id: &str) -> Job {
-    let id: RunId = id.parse().expect("a run id");
-    catalogue::by_id(&SYSTEM, &id).expect("a built-in scenario")
 }
 
 /// What a test looks for: kind of entry, host, and how its text begins behind the enclosing spans.
