@@ -34,6 +34,7 @@
 mod child;
 mod descriptors;
 mod serve;
+mod text;
 
 pub use serve::serve;
 
