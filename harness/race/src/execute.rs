@@ -1,5 +1,4 @@
 //! One run, in the process that a zygote forked for it: from the request to the report.
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -88,14 +87,15 @@ fn run(system: &'static dyn System, request: &Request, trace: &Trace) -> RunRepo
         _ => trace.with(|entries| judge(system, &scenario, entries)),
     };
     let report = report(judgement, &played.end, trace, &choices, virtual_ns);
-    // The verdict stands: what destructors of the code under test do now is no part of the run.
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(played)));
+    // The verdict stands, and the process ends: what destructors would do now is no part of the run.
+    std::mem::forget(played.live);
+    played.world.abandon();
     report
 }
 
-/// A world that has come to its end, with what lives in it. Fields are dropped in this order.
+/// A world that has come to its end, with what lives in it.
 struct Played {
-    _live: Box<dyn Live>,
+    live: Box<dyn Live>,
     world: World,
     end: End,
 }
@@ -179,7 +179,7 @@ fn play(
         holds: IndexMap::new(),
     };
     let end = script(scenario, setup.engine, &mut scene);
-    Ok(Played { _live: live, world, end })
+    Ok(Played { live, world, end })
 }
 
 fn script(scenario: &Scenario, engine: Engine, scene: &mut Scene<'_>) -> End {

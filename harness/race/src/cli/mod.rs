@@ -170,10 +170,17 @@ pub(crate) fn run(system: &'static dyn System, args: impl Iterator<Item = OsStri
         }
         Command::Replay { run_id, how } => replay(system, &run_id, &how, &mut output),
     };
-    done.unwrap_or_else(|bad| {
+    let code = done.unwrap_or_else(|bad| {
         complain(&bad);
         BAD_INPUT
-    })
+    });
+    match output.lost() {
+        Some(why) => {
+            note(format!("error: the results could not be written: {why}"));
+            code.max(HARNESS)
+        }
+        None => code,
+    }
 }
 
 fn list(system: &dyn System, output: &mut Output) -> Result<u8, BadInput> {
@@ -342,10 +349,11 @@ impl Printer<'_> {
         }
         text
     }
-    /// Many seeds of one scenario: a summary, the first failure in full, and the next few by their commands.
+    /// Many seeds of one scenario: a summary, the first of the worst failures in full, the next few by their commands.
     fn sweep(&mut self, scenario: &Scenario, jobs: impl Iterator<Item = Job> + Send) -> bool {
         let mut outcomes = std::collections::BTreeMap::<Outcome, usize>::new();
-        let mut shown: Vec<String> = Vec::new();
+        // The worst first, those alike by seed; the first one in full.
+        let mut shown: Vec<(Outcome, String)> = Vec::new();
         let mut worst = Outcome::Holds;
         let pool = self.pool();
         let done = pool.run(jobs, |run| {
@@ -358,13 +366,15 @@ impl Printer<'_> {
             if self.how.trace && !self.output.text(&report::trace(&run.entries)) {
                 return false;
             }
-            if run.report.outcome != Outcome::Holds && shown.len() < SEEDS_SHOWN {
-                shown.push(match shown.is_empty() {
-                    true => format!("  {}\n{}", seed_line(&run), self.failure(&run)),
-                    false => {
-                        format!("  {}\n    replay: {}\n", seed_line(&run), replay_command(&run.job.id().to_string()))
-                    }
-                });
+            let outcome = run.report.outcome;
+            let place = shown.iter().take_while(|(other, _)| other.severity() >= outcome.severity()).count();
+            if outcome != Outcome::Holds && place < SEEDS_SHOWN {
+                let more = match place {
+                    0 => self.failure(&run),
+                    _ => format!("    replay: {}\n", replay_command(&run.job.id().to_string())),
+                };
+                shown.insert(place, (outcome, format!("  {}\n{more}", seed_line(&run))));
+                shown.truncate(SEEDS_SHOWN);
             }
             true
         });
@@ -380,7 +390,12 @@ impl Printer<'_> {
             counts.join(", "),
             w = self.width
         ));
-        shown.iter().all(|text| self.output.text(text))
+        let failures = runs - outcomes.get(&Outcome::Holds).copied().unwrap_or(0);
+        let all = shown.iter().all(|(_, text)| self.output.text(text));
+        match failures - shown.len() {
+            0 => all,
+            more => self.output.line(format!("  and {more} more: --json tells all of them")),
+        }
     }
     fn count(&mut self, run: &Run) {
         self.done += 1;
@@ -413,7 +428,7 @@ fn seed_line(run: &Run) -> String {
         ChoiceSource::Seed(seed) => format!("seed {seed}"),
         ChoiceSource::Benign => "benign".to_owned(),
     };
-    format!("{seed}: {} {}", run.report.outcome, run.report.violated().join(", "))
+    format!("{seed}: {} {}", run.report.outcome, run.report.violated().join(", ")).trim_end().to_owned()
 }
 
 fn counted(outcome: Outcome, runs: usize) -> String {

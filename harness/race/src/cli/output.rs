@@ -18,6 +18,8 @@ pub(super) struct Output {
     /// How to write to it.
     pub(super) style: Style,
     broken: bool,
+    /// Why results were lost, other than by a reader who had seen enough.
+    lost: Option<io::Error>,
 }
 
 impl Output {
@@ -25,15 +27,22 @@ impl Output {
         let stdout = io::stdout();
         let no_colour = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
         let style = Style { colour: stdout.is_terminal() && !no_colour };
-        Output { stdout, style, broken: false }
+        Output { stdout, style, broken: false, lost: None }
     }
     /// Writes a line. `false` once the reader is gone: then there is no more to do.
     pub(super) fn line(&mut self, text: impl Display) -> bool {
         if !self.broken {
             let mut out = self.stdout.lock();
-            self.broken = writeln!(out, "{text}").and_then(|()| out.flush()).is_err();
+            if let Err(e) = writeln!(out, "{text}").and_then(|()| out.flush()) {
+                self.broken = true;
+                self.lost = (e.kind() != io::ErrorKind::BrokenPipe).then_some(e);
+            }
         }
         !self.broken
+    }
+    /// Why not everything was written, if somebody still wanted it: a full disk, say.
+    pub(super) fn lost(&self) -> Option<&io::Error> {
+        self.lost.as_ref()
     }
     /// Writes text that ends with a newline, or nothing.
     pub(super) fn text(&mut self, text: &str) -> bool {
