@@ -57,7 +57,7 @@ impl Driver {
             let begun = Change::of(markers::stop_begun(now_ms()));
             self.kube.patch_retrying(version, ns, resource, &begun).await?;
         }
-        tracing::info!(sandbox_api_version = version.as_str(), "Prepared Kubernetes sandbox stop");
+        tracing::info!(sandbox_api_version = %version.as_str(), "Prepared Kubernetes sandbox stop");
         if phase != Some(Phase::Suspending) {
             // The supervisor goes first: it ends its work while the workload it talks to is still there.
             self.delete_supervisor(ns, id).await?;

@@ -188,7 +188,7 @@ async fn send_snapshot(sender: &Sender, sandbox: DriverSandbox, origin: Origin) 
     let (id, name) = (sandbox.id.clone(), sandbox.name.clone());
     send(sender, Payload::Sandbox(SandboxEvent { sandbox: Some(sandbox) })).await?;
     tracing::debug!(
-        sandbox_id = %id, sandbox_name = %name, producer = origin.producer, operation = %origin.operation,
+        sandbox_id = %id, sandbox_name = %name, producer = %origin.producer, operation = %origin.operation,
         bootstrap_phase = %origin.bootstrap_phase, resource_version = %origin.resource_version, "snapshot sent"
     );
     Ok(())

@@ -226,7 +226,7 @@ impl State {
                 let sandbox = self.identified(sandbox);
                 let (operation, bootstrap_phase) = entry.marker;
                 debug!(
-                    sandbox_id = %sandbox.id, sandbox_name = %sandbox.name, producer = "script", operation = %operation,
+                    sandbox_id = %sandbox.id, sandbox_name = %sandbox.name, producer = %"script", operation = %operation,
                     bootstrap_phase = %bootstrap_phase, "snapshot sent"
                 );
                 if !entry.late {

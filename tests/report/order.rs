@@ -14,7 +14,7 @@ fn as_reported_the_trace_tells_the_report_in_its_order() {
         &[
             ("log", "gateway", "supervisor session: accepted"),
             ("span", "driver", "kubernetes.stop_sandbox"),
-            ("log", "driver", "Prepared Kubernetes sandbox stop sandbox_api_version=\"v1beta1\""),
+            ("log", "driver", "Prepared Kubernetes sandbox stop sandbox_api_version=v1beta1"),
             ("log", "gateway", "supervisor session: closed"),
             ("log", "gateway", "Sandbox phase changed old_phase=Stopping new_phase=Stopped"),
             ("log", "gateway", "Sandbox phase changed old_phase=Stopped new_phase=Provisioning"),
