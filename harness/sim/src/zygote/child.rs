@@ -111,26 +111,7 @@ fn prepared(zygote: u32, socket: &UnixStream, files: &Received) -> io::Result<(V
 }
 
 /// Runs the body on a thread of its own: the same stack in a program and in a test, at an address that no argument moves.
-/// A run lives for milliseconds and allocates all the while: one arena that grows in large steps and never shrinks. A
-/// second thread's arena of its own would grow page by page, each by a system call.
-#[cfg(target_env = "gnu")]
-fn allocate_in_large_steps() {
-    const M_ARENA_MAX: libc::c_int = -8;
-    for (parameter, value) in [
-        (M_ARENA_MAX, 1),
-        (libc::M_TOP_PAD, 16 << 20),
-        (libc::M_TRIM_THRESHOLD, 1 << 30),
-        (libc::M_MMAP_THRESHOLD, 32 << 20),
-    ] {
-        // SAFETY: sets a parameter of the allocator in the process's only thread; an unknown one is ignored.
-        unsafe { libc::mallopt(parameter, value) };
-    }
-}
-#[cfg(not(target_env = "gnu"))]
-fn allocate_in_large_steps() {}
-
 fn run(request: &[u8], trace: Trace, body: fn(&[u8], Trace) -> Vec<u8>) -> io::Result<Report> {
-    allocate_in_large_steps();
     std::thread::scope(|scope| {
         let world = std::thread::Builder::new().name("world".to_owned()).stack_size(STACK);
         let world = world.spawn_scoped(scope, move || {
