@@ -148,7 +148,11 @@ impl Cell {
         .unwrap()
     }
     fn snapshot(self, remedies: Remedies) -> DriverSandbox {
-        let up = Dependencies { availability: Availability::Available, identity: Availability::Available };
+        let up = Dependencies {
+            availability: Availability::Available,
+            identity: Availability::Available,
+            workload_absent: false,
+        };
         convert(&self.resource(), up, remedies).unwrap()
     }
     fn stored(self) -> Sandbox {

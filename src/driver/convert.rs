@@ -3,7 +3,8 @@
 //! A snapshot is a hybrid. Its conditions are as old as the resource that was handed in; its dependencies are as of when
 //! they were read. [`convert`] is pure: whoever calls it has read the dependencies before.
 //!
-//! Two remedies act here, in [`reading`]: `stop-marker-is-not-start` and `suspended-survives-stop-marker`.
+//! Remedies that act here: `stop-marker-is-not-start` and `suspended-survives-stop-marker` in [`reading`],
+//! `off-and-empty-is-suspended` and `suspension-says-why` in [`convert`].
 use super::markers::{Marker, Operation};
 use super::names;
 use super::resource::{Condition, Sandbox};
@@ -30,6 +31,8 @@ pub struct Dependencies {
     pub availability: Availability,
     /// Are the two Pods those of the present generation? Available, Unknown or Unavailable.
     pub identity: Availability,
+    /// Did the API server say that there is no workload Pod? What could not be read is not absent.
+    pub workload_absent: bool,
 }
 
 impl Dependencies {
@@ -81,6 +84,12 @@ pub fn convert(sandbox: &Sandbox, dependencies: Dependencies, remedies: Remedies
         if reading != Reading::Quiet || dependencies.lost() {
             withdraw_ready(&mut conditions);
         }
+        if is_off_and_empty(sandbox, reading, dependencies) && remedies.has(Remedy::OffAndEmptyIsSuspended) {
+            set(&mut conditions, "Suspended", "True", "PodTerminated", "sandbox is off and has no workload Pod");
+        }
+        if let Some(why) = suspended_because(sandbox, remedies) {
+            set(&mut conditions, "DependencyFailure", "True", "SuspendedAfterDependencyFailure", why);
+        }
         DriverSandboxStatus {
             sandbox_name: sandbox.name().to_owned(),
             instance_id: status.agent_pod.clone(),
@@ -116,29 +125,39 @@ fn current(conditions: &[Condition], generation: Option<i64>, reading: Reading) 
         })
         .collect();
     if bootstraps {
-        kept.push(DriverCondition {
-            r#type: "Bootstrapping".into(),
-            status: "True".into(),
-            reason: "SandboxRuntimeGenerationStarting".into(),
-            message: "replacement sandbox-runtime generation is starting".into(),
-            last_transition_time: String::new(),
-        });
+        let message = "replacement sandbox-runtime generation is starting";
+        set(&mut kept, "Bootstrapping", "True", "SandboxRuntimeGenerationStarting", message);
     }
     kept
 }
 
+/// Is it switched off, with nothing under way and nothing running? Then it is suspended, whether or not its controller
+/// has a way to say so. A create and a restart are marked before they switch it on.
+fn is_off_and_empty(sandbox: &Sandbox, reading: Reading, dependencies: Dependencies) -> bool {
+    reading == Reading::Quiet && !sandbox.should_run() && dependencies.workload_absent
+}
+
+/// Why a lost dependency suspended it, if that is noted and to be told.
+fn suspended_because(sandbox: &Sandbox, remedies: Remedies) -> Option<&str> {
+    sandbox.annotation(names::SUSPENDED_BECAUSE).filter(|_| remedies.has(Remedy::SuspensionSaysWhy))
+}
+
 /// Ready := False/DependenciesNotReady, whatever it was.
 fn withdraw_ready(conditions: &mut Vec<DriverCondition>) {
-    let ready = DriverCondition {
-        r#type: "Ready".into(),
-        status: "False".into(),
-        reason: "DependenciesNotReady".into(),
-        message: "sandbox runtime dependencies are not ready".into(),
+    set(conditions, "Ready", "False", "DependenciesNotReady", "sandbox runtime dependencies are not ready");
+}
+
+fn set(conditions: &mut Vec<DriverCondition>, type_: &str, status: &str, reason: &str, message: &str) {
+    let condition = DriverCondition {
+        r#type: type_.into(),
+        status: status.into(),
+        reason: reason.into(),
+        message: message.into(),
         last_transition_time: String::new(),
     };
-    match conditions.iter_mut().find(|c| c.r#type == "Ready") {
-        Some(present) => *present = ready,
-        None => conditions.push(ready),
+    match conditions.iter_mut().find(|c| c.r#type == type_) {
+        Some(present) => *present = condition,
+        None => conditions.push(condition),
     }
 }
 
@@ -149,10 +168,16 @@ mod tests {
     use serde_json::{Value, json};
 
     const NOW: i64 = 1_790_000_000_000;
-    const FINE: Dependencies =
-        Dependencies { availability: Availability::Available, identity: Availability::Available };
-    const LOST: Dependencies =
-        Dependencies { availability: Availability::Unavailable, identity: Availability::Unavailable };
+    const FINE: Dependencies = Dependencies {
+        availability: Availability::Available,
+        identity: Availability::Available,
+        workload_absent: false,
+    };
+    const LOST: Dependencies = Dependencies {
+        availability: Availability::Unavailable,
+        identity: Availability::Unavailable,
+        workload_absent: true,
+    };
 
     fn f1() -> Remedies {
         Remedies::NONE.with(Remedy::StopMarkerIsNotStart)
@@ -213,7 +238,8 @@ mod tests {
             let marked = digit(2) == 1;
             let (operation, phase) = (operations[digit(5)], phases[digit(5)]);
             let (suspended, ready) = (suspended[digit(4)], ready[digit(3)]);
-            let dependencies = Dependencies { availability: levels[digit(4)], identity: levels[digit(4)] };
+            let (availability, identity) = (levels[digit(4)], levels[digit(4)]);
+            let dependencies = Dependencies { availability, identity, workload_absent: false };
             let remedies = remedies[digit(4)];
             assert_eq!(left, 0, "every combination has its number");
 
@@ -394,11 +420,52 @@ mod tests {
     fn the_worst_of_availability_and_identity_decides_and_the_unread_does_not() {
         let running = cr(1, json!({}), json!([condition("Ready", "True", "DependenciesReady", 1)]));
         let stays = ["Ready=True/DependenciesReady"];
-        let unread = Dependencies { availability: Availability::Unknown, identity: Availability::Unknown };
-        assert_eq!(told(&running, unread, f1()), stays);
-        let degraded = Dependencies { availability: Availability::Degraded, identity: Availability::Unknown };
-        assert_eq!(told(&running, degraded, f1()), [NOT_READY]);
-        let other_pod = Dependencies { availability: Availability::Available, identity: Availability::Unavailable };
-        assert_eq!(told(&running, other_pod, f1()), [NOT_READY]);
+        let so = |availability, identity| Dependencies { availability, identity, workload_absent: false };
+        assert_eq!(told(&running, so(Availability::Unknown, Availability::Unknown), f1()), stays);
+        assert_eq!(told(&running, so(Availability::Degraded, Availability::Unknown), f1()), [NOT_READY]);
+        assert_eq!(told(&running, so(Availability::Available, Availability::Unavailable), f1()), [NOT_READY]);
+    }
+
+    #[test]
+    fn off_and_empty_is_suspended_says_so_only_of_an_unmarked_resource_without_a_pod() {
+        let f5 = Remedies::NONE.with(Remedy::OffAndEmptyIsSuspended);
+        let off = |annotations: Value| {
+            // What a v0.4.x controller says of it.
+            let mut cr = cr(3, annotations, json!([condition("Ready", "True", "DependenciesReady", 3)]));
+            cr.spec.replicas = Some(0);
+            cr
+        };
+        let suspended = "Suspended=True/PodTerminated";
+        let unread = Dependencies { workload_absent: false, ..LOST };
+        assert_eq!(told(&off(json!({})), LOST, f5), [NOT_READY, suspended]);
+        assert_eq!(told(&off(json!({})), LOST, Remedies::NONE), [NOT_READY], "as reported nothing tells");
+        assert_eq!(told(&off(json!({})), unread, f5), [NOT_READY], "a Pod that could not be read may be there");
+        assert_eq!(told(&cr(3, json!({}), json!([])), LOST, f5), [NOT_READY], "it should run");
+        for marked in [
+            markers::create_preparing(NOW, "g", "{}", "info"),
+            markers::restart_preparing(NOW, "s", "g", "u"),
+            markers::stop_begun(NOW),
+            markers::suspending(NOW),
+        ] {
+            let marked = off(marked
+                .into_json()
+                .as_object()
+                .expect("a map")
+                .iter()
+                .filter(|(_, v)| !v.is_null())
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .collect::<serde_json::Map<_, _>>()
+                .into());
+            assert!(!told(&marked, LOST, f5).contains(&suspended.to_owned()), "{marked:?}");
+        }
+    }
+
+    #[test]
+    fn suspension_says_why_only_with_the_remedy() {
+        let f10 = Remedies::NONE.with(Remedy::SuspensionSaysWhy);
+        let cr = cr(3, markers::suspending_because(NOW, Some("a fence was altered")).into_json(), json!([]));
+        let failure = "DependencyFailure=True/SuspendedAfterDependencyFailure";
+        assert_eq!(told(&cr, LOST, f10), [BOOTSTRAPPING, failure, NOT_READY]);
+        assert_eq!(told(&cr, LOST, Remedies::NONE), [BOOTSTRAPPING, NOT_READY]);
     }
 }

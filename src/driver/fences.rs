@@ -40,12 +40,27 @@ pub(super) fn is_altered(read: &Read<NetworkPolicy>, spec: &Value) -> bool {
     matches!(read, Read::There(policy) if policy.spec != *spec)
 }
 
+/// When a fence counts as another than the noted one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Drift {
+    /// It does not matter.
+    Never,
+    /// If it differs from what is noted; without a note (the generation is not installed yet) it does not.
+    IfNoted,
+    /// If it differs from what is noted, even if that is nothing.
+    Always,
+}
+
 /// Is the workload fence another object, or another generation of it, than the one that the sandbox started behind?
-/// Without the annotations (the generation is not installed yet) or the fence there is nothing to compare.
-pub(super) fn has_drifted(sandbox: &Sandbox, read: &Read<NetworkPolicy>) -> bool {
+/// Without the fence there is nothing to compare.
+pub(super) fn has_drifted(sandbox: &Sandbox, read: &Read<NetworkPolicy>, drift: Drift) -> bool {
     let Read::There(policy) = read else { return false };
     let (uid, generation) = fence_identity(policy);
-    let differs = |key, now: &str| sandbox.annotation(key).is_some_and(|then| then != now);
+    let differs = |key, now: &str| match (sandbox.annotation(key), drift) {
+        (_, Drift::Never) => false,
+        (None, drift) => drift == Drift::Always,
+        (Some(then), _) => then != now,
+    };
     differs(names::NETWORK_POLICY_UID, &uid) || differs(names::NETWORK_POLICY_GENERATION, &generation)
 }
 
@@ -119,8 +134,12 @@ mod tests {
             (Read::Absent, false),
             (Read::Unread, false),
         ] {
-            assert_eq!(has_drifted(&cr, &read), drifted, "{read:?}");
+            assert_eq!(has_drifted(&cr, &read, Drift::IfNoted), drifted, "{read:?}");
+            assert_eq!(has_drifted(&cr, &read, Drift::Always), drifted, "{read:?}");
+            assert!(!has_drifted(&cr, &read, Drift::Never), "{read:?}");
         }
-        assert!(!has_drifted(&Sandbox::default(), &policy("u", 1, json!({}))), "nothing noted yet");
+        let (nothing, fence) = (Sandbox::default(), policy("u", 1, json!({})));
+        assert!(!has_drifted(&nothing, &fence, Drift::IfNoted), "nothing noted yet");
+        assert!(has_drifted(&nothing, &fence, Drift::Always), "nothing noted any more");
     }
 }

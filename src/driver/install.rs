@@ -144,7 +144,7 @@ impl Driver {
         wait_until(pods, &names::supervisor_pod(&launch.who.id), Pod::is_ready).await?;
 
         let resources: Api<Sandbox> = Api::namespaced_with(self.kube.client(), ns, &launch.version.api_resource());
-        let ours = |s: &Sandbox| s.uid() == launch.sandbox_uid && ready_to_complete(s);
+        let ours = |s: &Sandbox| s.uid() == launch.sandbox_uid && ready_to_complete(s, self.config.remedies);
         let ready = wait_until(resources, &launch.who.resource, ours).await?;
         let completed = Change::of(markers::bootstrap_completed());
         self.kube.patch_once(launch.version, &ready, &completed).await?;

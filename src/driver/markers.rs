@@ -24,6 +24,7 @@
 //! the Unix epoch.
 use super::names;
 use super::resource::Sandbox;
+use crate::remedy::{Remedies, Remedy};
 use serde_json::{Map, Value};
 
 /// A bootstrap older than this that cannot complete is given up.
@@ -157,6 +158,7 @@ pub fn restart_preparing(now_ms: i64, session: &str, generation: &str, superviso
         .and(names::BOOTSTRAP_SESSION, session)
         .and(names::GENERATION, generation)
         .and(names::SUPERVISOR_UID, supervisor_uid)
+        .and_not(&[names::SUSPENDED_BECAUSE])
 }
 
 /// The generation's identities, once all its parts exist.
@@ -188,12 +190,21 @@ pub fn bootstrap_completed() -> Annotations {
 
 /// A stop begins: stop/releasing. The spec stays, so `metadata.generation` does not move.
 pub fn stop_begun(now_ms: i64) -> Annotations {
-    mark("stop", "releasing", now_ms).and(names::READINESS, "unavailable")
+    mark("stop", "releasing", now_ms).and(names::READINESS, "unavailable").and_not(&[names::SUSPENDED_BECAUSE])
 }
 
 /// The run switch goes off: stop/suspending.
 pub fn suspending(now_ms: i64) -> Annotations {
     mark("stop", "suspending", now_ms).and(names::READINESS, "unavailable")
+}
+
+/// The same after a lost dependency; `why` stays on the resource until its next start or stop.
+pub fn suspending_because(now_ms: i64, why: Option<&str>) -> Annotations {
+    let marks = suspending(now_ms);
+    match why {
+        Some(why) => marks.and(names::SUSPENDED_BECAUSE, why),
+        None => marks,
+    }
 }
 
 /// The stop is over: all traces of the generation go.
@@ -221,9 +232,11 @@ pub fn readiness_changed(sandbox: &Sandbox, available: bool) -> Option<Annotatio
 }
 
 /// May the bootstrap be completed, as far as the CR tells? Only a released create or restart whose CR is Ready, and not
-/// Suspended, at its present generation: so a late completion never erases a stop.
-pub fn ready_to_complete(sandbox: &Sandbox) -> bool {
-    Marker::of(sandbox).is_some_and(|m| m.operation.is_start() && m.phase == Phase::Released)
+/// Suspended, at its present generation: so a late completion never erases a stop. Without the remedy
+/// `completion-spares-a-stop` any marker will do.
+pub fn ready_to_complete(sandbox: &Sandbox, remedies: Remedies) -> bool {
+    let any = !remedies.has(Remedy::CompletionSparesAStop);
+    Marker::of(sandbox).is_some_and(|m| any || m.operation.is_start() && m.phase == Phase::Released)
         && sandbox.has_current("Ready", "True")
         && !sandbox.has_current("Suspended", "True")
 }
@@ -415,8 +428,10 @@ mod tests {
             cr.status = Some(status);
             cr
         };
-        assert!(ready_to_complete(&cr(vec![create(), released()], ready.clone())));
-        assert!(ready_to_complete(&cr(vec![restart(), released()], ready.clone())));
+        let merged = Remedies::as_reported();
+        let may = |cr: &Sandbox| ready_to_complete(cr, merged);
+        assert!(may(&cr(vec![create(), released()], ready.clone())));
+        assert!(may(&cr(vec![restart(), released()], ready.clone())));
         for (why, patches) in [
             ("no marker", vec![]),
             ("still preparing", vec![create()]),
@@ -424,7 +439,7 @@ mod tests {
             ("a stop suspends", vec![create(), released(), suspending(NOW)]),
             ("a stop that claims to be released", vec![stop_begun(NOW), released()]),
         ] {
-            assert!(!ready_to_complete(&cr(patches, ready.clone())), "{why}");
+            assert!(!may(&cr(patches, ready.clone())), "{why}");
         }
         for (why, conditions) in [
             ("no condition", vec![]),
@@ -432,7 +447,11 @@ mod tests {
             ("ready at an older generation", vec![condition("Ready", "True", 1)]),
             ("suspended at this generation", vec![condition("Ready", "True", 2), condition("Suspended", "True", 2)]),
         ] {
-            assert!(!ready_to_complete(&cr(vec![create(), released()], status(&conditions))), "{why}");
+            assert!(!may(&cr(vec![create(), released()], status(&conditions))), "{why}");
         }
+        let begun = cr(vec![create(), released(), stop_begun(NOW)], ready.clone());
+        let before = merged.without(Remedy::CompletionSparesAStop);
+        assert!(ready_to_complete(&begun, before), "as it was before the fix: the stop is erased");
+        assert!(!ready_to_complete(&cr(vec![], ready), before), "nothing to complete without a marker");
     }
 }

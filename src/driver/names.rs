@@ -74,6 +74,8 @@ pub const NETWORK_POLICY_UID: &str = "openshell.ai/sandbox-runtime-network-polic
 pub const NETWORK_POLICY_GENERATION: &str = "openshell.ai/sandbox-runtime-network-policy-generation";
 /// Annotation: the main process as JSON, kept for restarts.
 pub const MAIN_PROCESS_SPEC: &str = "openshell.ai/sandbox-runtime-main-process-spec";
+/// Annotation: which lost dependency suspended the sandbox, in words; gone with the next start or stop.
+pub const SUSPENDED_BECAUSE: &str = "openshell.ai/sandbox-runtime-suspended-because";
 /// Annotation: the log level, kept for restarts.
 pub const LOG_LEVEL: &str = "openshell.ai/sandbox-runtime-log-level";
 

@@ -83,9 +83,11 @@ impl Driver {
             self.kube.get::<Pod>(PODS, ns, sandbox.name()),
             self.kube.get::<Pod>(PODS, ns, &supervisor),
         );
-        let identity = identity(&workload.into(), sandbox.annotation(names::WORKLOAD_UID))
+        let workload = workload.into();
+        let identity = identity(&workload, sandbox.annotation(names::WORKLOAD_UID))
             .max(identity(&supervisor.into(), sandbox.annotation(names::SUPERVISOR_UID)));
-        Dependencies { availability: parts.availability(), identity }
+        let workload_absent = matches!(workload, Read::Absent);
+        Dependencies { availability: parts.availability(), identity, workload_absent }
     }
 }
 

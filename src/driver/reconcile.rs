@@ -5,13 +5,14 @@
 //! resourceVersion that the decision was made on: a conflict is left to the next round.
 use super::convert::Availability;
 use super::error::DriverError;
-use super::fences::{fences, has_drifted, is_altered};
+use super::fences::{Drift, fences, has_drifted, is_altered};
 use super::kube_calls::{Change, NETWORK_POLICIES, PODS, Read, sandboxes};
 use super::markers::{self, Marker, Operation, Phase, ready_to_complete};
 use super::names;
 use super::readiness::{Parts, identity};
 use super::resource::{Pod, Sandbox, SandboxVersion};
 use super::{Driver, now_ms};
+use crate::remedy::{Remedies, Remedy};
 use kube::api::{DeleteParams, Preconditions};
 
 /// What is done about a bootstrap that does not get on.
@@ -49,6 +50,16 @@ fn lost_dependency(sandbox: &Sandbox, workload: &Read<Pod>, parts: &Parts) -> Op
     }
 }
 
+/// How the fence is compared with the noted one. A suspended sandbox has noted none: before the fix that counted as
+/// drift, and no suspension could ever end it.
+fn drift(is_or_will_be_up: bool, remedies: Remedies) -> Drift {
+    match is_or_will_be_up {
+        true => Drift::IfNoted,
+        false if remedies.has(Remedy::DriftSparesTheSuspended) => Drift::Never,
+        false => Drift::Always,
+    }
+}
+
 impl Driver {
     /// One round over all sandboxes of this gateway, one after another. A failure concerns one sandbox only.
     pub(super) async fn reconcile(&self) -> Result<(), DriverError> {
@@ -78,7 +89,9 @@ impl Driver {
             _ => {}
         }
         let should_run = sandbox.should_run();
-        if let Some(why) = self.fence_trouble(&sandbox, should_run || marker.is_some()).await {
+        if let Some(why) =
+            self.fence_trouble(&sandbox, drift(should_run || marker.is_some(), self.config.remedies)).await
+        {
             return self.suspend_for(version, &sandbox, why).await;
         }
         if let Some(marker) = marker {
@@ -127,7 +140,9 @@ impl Driver {
         sandbox: &Sandbox,
         marker: &Marker,
     ) -> Result<(), DriverError> {
-        if ready_to_complete(sandbox) && self.parts(sandbox).await.availability() == Availability::Available {
+        if ready_to_complete(sandbox, self.config.remedies)
+            && self.parts(sandbox).await.availability() == Availability::Available
+        {
             return self.patch_or_leave(version, sandbox, Change::of(markers::bootstrap_completed())).await;
         }
         match reap(marker, now_ms()) {
@@ -149,15 +164,15 @@ impl Driver {
         }
     }
 
-    /// What is wrong with the fences, if anything; drift matters only to a sandbox that runs or is about to.
-    async fn fence_trouble(&self, sandbox: &Sandbox, drift_matters: bool) -> Option<&'static str> {
+    /// What is wrong with the fences, if anything.
+    async fn fence_trouble(&self, sandbox: &Sandbox, drift: Drift) -> Option<&'static str> {
         let [(workload, workload_spec), (supervisor, supervisor_spec)] = fences();
         let ns = Some(sandbox.namespace());
         let read: Read<_> = self.kube.get(NETWORK_POLICIES, ns, workload).await.into();
         let egress: Read<_> = self.kube.get(NETWORK_POLICIES, ns, supervisor).await.into();
         if is_altered(&read, &workload_spec) || is_altered(&egress, &supervisor_spec) {
             Some("a fence was altered")
-        } else if drift_matters && has_drifted(sandbox, &read) {
+        } else if has_drifted(sandbox, &read, drift) {
             Some("the workload fence was replaced")
         } else {
             None
@@ -168,7 +183,8 @@ impl Driver {
     /// to the agent-sandbox controller, the completion to a later round.
     async fn suspend_for(&self, version: SandboxVersion, sandbox: &Sandbox, why: &str) -> Result<(), DriverError> {
         tracing::warn!(sandbox_id = sandbox.id(), why, "sandbox is suspended");
-        let change = Change::of(markers::suspending(now_ms())).run(version, false);
+        let why = Some(why).filter(|_| self.config.remedies.has(Remedy::SuspensionSaysWhy));
+        let change = Change::of(markers::suspending_because(now_ms(), why)).run(version, false);
         self.patch_or_leave(version, sandbox, change).await
     }
 

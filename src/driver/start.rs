@@ -9,6 +9,7 @@ use super::objects::{self, Identity, Launch, MainProcess};
 use super::resource::{Metadata, Sandbox, SandboxVersion};
 use super::{now_ms, random_token};
 use crate::pb::compute::StartSandboxRequest;
+use crate::remedy::Remedies;
 use std::sync::Arc;
 
 /// What a start does about the marker that it finds.
@@ -24,13 +25,13 @@ enum Finding {
     StopFirst,
 }
 
-fn finding(sandbox: &Sandbox, session: &str) -> Finding {
+fn finding(sandbox: &Sandbox, session: &str, remedies: Remedies) -> Finding {
     let Some(marker) = Marker::of(sandbox) else { return Finding::Nothing };
     if marker.phase != Phase::Suspending && marker.operation != Operation::Restart {
         return Finding::Refuse;
     }
     let same = sandbox.annotation(names::BOOTSTRAP_SESSION) == Some(session);
-    if same && ready_to_complete(sandbox) { Finding::MayComplete } else { Finding::StopFirst }
+    if same && ready_to_complete(sandbox, remedies) { Finding::MayComplete } else { Finding::StopFirst }
 }
 
 /// Names a start request without telling its token: equal for the same launch, whoever repeats it (FNV-1a, 64 bits).
@@ -86,7 +87,7 @@ impl Driver {
             let version = self.version().await?;
             let ns = sandbox.namespace();
             self.admit(ns).await?;
-            match finding(&sandbox, &session) {
+            match finding(&sandbox, &session, self.config.remedies) {
                 Finding::Nothing => {}
                 Finding::Refuse => {
                     let message = format!("initial bootstrap of sandbox {id} is not completed");
@@ -219,7 +220,8 @@ mod tests {
     #[test]
     fn what_a_start_does_depends_on_the_marker_that_it_finds() {
         use Finding::*;
-        assert_eq!(finding(&Sandbox::default(), "s"), Nothing);
+        let finding = |cr: &Sandbox| finding(cr, "s", Remedies::as_reported());
+        assert_eq!(finding(&Sandbox::default()), Nothing);
         for (operation, phase, session, ready, expected) in [
             (Some("create"), "preparing", "", false, Refuse),
             (Some("create"), "released", "s", true, Refuse),
@@ -235,7 +237,7 @@ mod tests {
             (Some("restart"), "released", "s", true, MayComplete),
         ] {
             let cr = marked(operation, phase, session, ready);
-            assert_eq!(finding(&cr, "s"), expected, "{operation:?}/{phase} session={session:?} ready={ready}");
+            assert_eq!(finding(&cr), expected, "{operation:?}/{phase} session={session:?} ready={ready}");
         }
     }
 

@@ -5,6 +5,7 @@ use super::markers::{self, Marker, Phase};
 use super::names::{self, pull_secret_copy, sandbox_secret, supervisor_secret};
 use super::resource::{Pod, Sandbox, SandboxVersion};
 use super::{Driver, Mode, now_ms};
+use crate::remedy::{Remedies, Remedy};
 use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -22,13 +23,14 @@ fn limit(grace_s: Option<u64>) -> Duration {
 }
 
 /// Has the resource stopped, given whether its workload Pod is gone? `v1beta1` has to say so at its present generation;
-/// `v1alpha1` has no way to say it.
-pub(super) fn has_stopped(version: SandboxVersion, sandbox: &Sandbox, pod_gone: bool) -> bool {
-    pod_gone
-        && match version {
-            SandboxVersion::V1alpha1 => true,
-            SandboxVersion::V1beta1 => sandbox.has_current("Suspended", "True"),
+/// `v1alpha1` has no way to say it. Without the remedy `stop-waits-for-the-pod` the word of `v1beta1` is enough.
+fn has_stopped(version: SandboxVersion, sandbox: &Sandbox, pod_gone: bool, remedies: Remedies) -> bool {
+    match version {
+        SandboxVersion::V1alpha1 => pod_gone,
+        SandboxVersion::V1beta1 => {
+            sandbox.has_current("Suspended", "True") && (pod_gone || !remedies.has(Remedy::StopWaitsForThePod))
         }
+    }
 }
 
 /// Will it never stop, since its Pod belongs to somebody else?
@@ -53,14 +55,17 @@ impl Driver {
         let version = self.version().await?;
         let (ns, resource, id) = (sandbox.namespace(), sandbox.name(), sandbox.id());
         let phase = Marker::of(sandbox).map(|m| m.phase);
-        if !matches!(phase, Some(Phase::Releasing | Phase::Suspending)) {
+        let supervisor_first = self.config.remedies.has(Remedy::SupervisorGoesFirst);
+        if supervisor_first && !matches!(phase, Some(Phase::Releasing | Phase::Suspending)) {
             let begun = Change::of(markers::stop_begun(now_ms()));
             self.kube.patch_retrying(version, ns, resource, &begun).await?;
         }
         tracing::info!(sandbox_api_version = %version.as_str(), "Prepared Kubernetes sandbox stop");
         if phase != Some(Phase::Suspending) {
-            // The supervisor goes first: it ends its work while the workload it talks to is still there.
-            self.delete_supervisor(ns, id).await?;
+            if supervisor_first {
+                // It ends its work while the workload it talks to is still there.
+                self.delete_supervisor(ns, id).await?;
+            }
             let suspend = Change::of(markers::suspending(now_ms())).run(version, false);
             self.kube.patch_retrying(version, ns, resource, &suspend).await?;
         }
@@ -83,7 +88,7 @@ impl Driver {
                 return Err(DriverError::Message(format!("Pod {ns}/{pod} is not owned by the sandbox of its name")));
             }
             let gone = self.kube.get::<Pod>(PODS, Some(ns), pod).await?.is_none();
-            if has_stopped(version, &sandbox, gone) {
+            if has_stopped(version, &sandbox, gone, self.config.remedies) {
                 return Ok(sandbox);
             }
             if Instant::now() + pause > deadline {
@@ -172,8 +177,12 @@ mod tests {
             (V1alpha1, &Sandbox::default(), true, true),
             (V1alpha1, &says_so, false, false),
         ] {
-            assert_eq!(has_stopped(version, sandbox, pod_gone), stopped, "{version:?} gone={pod_gone} {sandbox:?}");
+            let has = |remedies| has_stopped(version, sandbox, pod_gone, remedies);
+            assert_eq!(has(Remedies::as_reported()), stopped, "{version:?} gone={pod_gone} {sandbox:?}");
         }
+        let before = Remedies::as_reported().without(Remedy::StopWaitsForThePod);
+        assert!(has_stopped(V1beta1, &says_so, false, before), "before the fix a Pod that still ends did not matter");
+        assert!(!has_stopped(V1alpha1, &says_so, false, before));
     }
 
     #[test]

@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn no_remedy_changes_what_happens_to_a_row_that_is_not_stopped() {
-        let all = Remedy::ALL.into_iter().fold(Remedies::NONE, Remedies::with);
+        let all = Remedy::ALL.iter().copied().fold(Remedies::NONE, Remedies::with);
         for old in ALL.into_iter().filter(|p| *p != Stopped) {
             for (name, snapshot) in snapshots() {
                 let plain = verdict(&row(old), snapshot.status.as_ref(), &Context::default());

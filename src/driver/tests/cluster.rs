@@ -92,7 +92,7 @@ impl Cluster {
     }
 
     pub(super) async fn v1beta1(mode: Mode) -> Cluster {
-        Cluster::new(mode, SandboxVersions::Both, Remedies::NONE).await
+        Cluster::new(mode, SandboxVersions::Both, Remedies::as_reported()).await
     }
 
     /// The driver's requests since the last call, without repeated polls.

@@ -176,7 +176,7 @@ async fn stopping_a_stopped_sandbox_brings_its_marker_back_for_a_while() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_with_v1alpha1_turns_replicas_to_zero() {
-    let mut cluster = Cluster::new(managed(), SandboxVersions::V1alpha1Only, Remedies::NONE).await;
+    let mut cluster = Cluster::new(managed(), SandboxVersions::V1alpha1Only, Remedies::as_reported()).await;
     cluster.create_and_settle().await;
     cluster.stop().await.expect("stopped");
     assert!(cluster.requests().contains(&"PATCH sandboxes/demo stop/suspending replicas=0".to_owned()));

@@ -70,7 +70,7 @@ async fn as_reported_a_stop_is_told_as_a_start_until_its_last_event() {
 
 #[tokio::test(start_paused = true)]
 async fn with_stop_marker_is_not_start_a_stop_is_never_told_as_a_start() {
-    let f1 = Remedies::NONE.with(Remedy::StopMarkerIsNotStart);
+    let f1 = Remedies::as_reported().with(Remedy::StopMarkerIsNotStart);
     let mut cluster = Cluster::new(managed(), SandboxVersions::Both, f1).await;
     cluster.create_and_settle().await;
     let mut seen = cluster.watch().await;
@@ -87,7 +87,7 @@ async fn with_stop_marker_is_not_start_a_stop_is_never_told_as_a_start() {
 
 #[tokio::test(start_paused = true)]
 async fn a_create_and_a_restart_are_told_as_starts_until_ready() {
-    for remedies in [Remedies::NONE, Remedies::recommended()] {
+    for remedies in [Remedies::as_reported(), Remedies::recommended()] {
         let mut cluster = Cluster::new(managed(), SandboxVersions::Both, remedies).await;
         let mut seen = cluster.watch().await;
         let identity = cluster.create().await.expect("created");
