@@ -239,6 +239,58 @@ impl ApiError {
         error
     }
 
+    /// The same for types without a watch cache, which do not wait for it either.
+    pub(crate) fn future_revision_uncached(asked: u64, current: u64) -> ApiError {
+        let mut error = ApiError::future_revision(asked, current);
+        error.retry_after = None;
+        if let Some(details) = error.status.as_mut().and_then(|status| status["details"].as_object_mut()) {
+            details.remove("retryAfterSeconds");
+        }
+        error
+    }
+
+    /// A type whose watch cache is being filled: its server, or its definition, has just come.
+    pub(crate) fn initializing() -> ApiError {
+        ApiError::too_many_requests("storage is (re)initializing", 1)
+    }
+
+    /// 429, to be tried again after so many seconds.
+    pub(crate) fn too_many_requests(message: &str, seconds: u32) -> ApiError {
+        let mut error =
+            ApiError::new(429, "TooManyRequests", message, Some(json!({"retryAfterSeconds": seconds})));
+        error.retry_after = Some(seconds);
+        error
+    }
+
+    /// 503: nothing behind the address that could answer.
+    pub(crate) fn unavailable() -> ApiError {
+        let message = "the server is currently unable to handle the request";
+        ApiError::new(503, "ServiceUnavailable", message, None)
+    }
+
+    /// 500 that says so with a reason, as failures inside the server do.
+    pub(crate) fn failed_inside(message: &str) -> ApiError {
+        let details = json!({"causes": [{"message": message}]});
+        let message = format!("Internal error occurred: {message}");
+        ApiError::new(500, "InternalError", message, Some(details))
+    }
+
+    /// 504: the request was given up before its end was known. Unlike all other answers it names no kind.
+    pub(crate) fn timed_out() -> ApiError {
+        let message = "Timeout: request did not complete within the allotted timeout";
+        let mut error = ApiError::new(504, "Timeout", message, Some(json!({})));
+        if let Some(status) = error.status.as_mut().and_then(|status| status.as_object_mut()) {
+            status.remove("kind");
+            status.remove("apiVersion");
+        }
+        error
+    }
+
+    /// A page of a list that can no longer be continued, without the offer to go on inconsistently.
+    pub(crate) fn expired_page() -> ApiError {
+        ApiError::expired("The provided continue parameter is too old to display a consistent list result.")
+    }
+
     /// A revision that the history no longer holds.
     pub(crate) fn expired(message: impl Into<String>) -> ApiError {
         ApiError::new(410, "Expired", message, None)

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use serde_json::Value;
+use tokio::time::{Duration, Instant};
 
 use crate::object::{Object, View};
 use crate::resource::Resource;
@@ -14,6 +15,8 @@ use crate::resource::Resource;
 pub(crate) struct Change {
     pub(crate) revision: u64,
     pub(crate) key: String,
+    /// When it was stored.
+    pub(crate) at: Instant,
     /// `None`: the object was created.
     pub(crate) before: Option<Arc<Object>>,
     /// `None`: the object was deleted.
@@ -53,6 +56,11 @@ impl EventType {
 }
 
 impl Change {
+    /// `metadata.name` of the object.
+    pub(crate) fn name(&self) -> &str {
+        self.key.rsplit('/').next().unwrap_or_default()
+    }
+
     /// The object as a DELETED event shows it: the last state before, under the new revision.
     pub(crate) fn departed(&self, resource: &Resource) -> &Arc<Object> {
         self.departed.get_or_init(|| match &self.before {
@@ -94,13 +102,27 @@ pub(crate) fn event_line(kind: EventType, object: &[u8]) -> Bytes {
     line.into()
 }
 
+/// A watch cache keeps at least this many changes of a type ...
+const WINDOW: usize = 100;
+/// ... and all that are not older than this: it grows as long as its oldest entry is this young.
+const WINDOW_AGE: Duration = Duration::from_secs(75);
+
 /// The history of one resource type, and its latest state.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) resource: Arc<Resource>,
     pub(crate) live: BTreeMap<String, Arc<Object>>,
-    /// Changes in the order of their revisions, complete above `compacted`.
+    /// Changes in the order of their revisions. Complete above `compacted` for exact reads, and above `outdated` for
+    /// watches.
     log: VecDeque<Arc<Change>>,
+    /// How many changes at the log's beginning have left the window of watch caches.
+    outside: usize,
+    /// Revision of the newest change that has left it.
+    outdated: u64,
+    /// Counts the definitions of the type: each rebuilds the watch caches.
+    epoch: u64,
+    /// Revision at which the latest definition came.
+    rebuilt_at: u64,
     /// Told after each change.
     news: tokio::sync::watch::Sender<u64>,
 }
@@ -111,7 +133,62 @@ impl Table {
             resource: Arc::new(resource),
             live: BTreeMap::new(),
             log: VecDeque::new(),
+            outside: 0,
+            outdated: 0,
+            epoch: 0,
+            rebuilt_at: 0,
             news: tokio::sync::watch::Sender::new(0),
+        }
+    }
+
+    /// Revision of the latest change; 0 if there was none.
+    pub(crate) fn latest(&self) -> u64 {
+        self.log.back().map_or(self.outdated, |change| change.revision)
+    }
+
+    /// Which definition of the type this is.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Revision at which the latest definition came.
+    pub(crate) fn rebuilt_at(&self) -> u64 {
+        self.rebuilt_at
+    }
+
+    /// Revision of the latest change at or before `revision`.
+    pub(crate) fn latest_at(&self, revision: u64) -> u64 {
+        let newest = self.log.iter().rev().find(|change| change.revision <= revision);
+        newest.map_or(self.outdated.min(revision), |change| change.revision)
+    }
+
+    /// The revision that a watch cache of this type reaches back to by now, however long it has existed.
+    pub(crate) fn outdated(&mut self, now: Instant) -> u64 {
+        while self.log.len() - self.outside > WINDOW {
+            let oldest = &self.log[self.outside];
+            if now.saturating_duration_since(oldest.at) <= WINDOW_AGE {
+                break;
+            }
+            self.outdated = oldest.revision;
+            self.outside += 1;
+        }
+        self.outdated
+    }
+
+    /// Forgets what neither an exact read nor a watch can ask for.
+    fn trim(&mut self, compacted: u64) {
+        while self.outside > 0 && self.log.front().is_some_and(|change| change.revision <= compacted) {
+            self.log.pop_front();
+            self.outside -= 1;
+        }
+    }
+
+    /// The object as it was at an older revision.
+    pub(crate) fn get_at(&self, key: &str, revision: u64) -> Option<&Arc<Object>> {
+        let later = self.log.iter().rev().take_while(|change| change.revision > revision);
+        match later.filter(|change| change.key == key).last() {
+            Some(change) => change.before.as_ref(),
+            None => self.live.get(key),
         }
     }
 
@@ -147,9 +224,11 @@ impl Table {
 #[derive(Debug)]
 pub(crate) struct History {
     revision: u64,
-    /// Exact reads need a revision at or above this one.
+    /// Storage has forgotten what was before this revision.
     compacted: u64,
-    /// Watches need a revision at or above this one.
+    /// The servers were told so, and have dropped their snapshots from before it.
+    told: u64,
+    /// Watches need a revision at or above this one on every server.
     window: u64,
     pub(crate) tables: Vec<Table>,
 }
@@ -157,7 +236,8 @@ pub(crate) struct History {
 impl History {
     pub(crate) fn new(resources: Vec<Resource>) -> History {
         // etcd starts at 1, and no client may see revision 0.
-        History { revision: 1, compacted: 0, window: 0, tables: resources.into_iter().map(Table::new).collect() }
+        let tables = resources.into_iter().map(Table::new).collect();
+        History { revision: 1, compacted: 0, told: 0, window: 0, tables }
     }
 
     /// The revision of the latest write of any type.
@@ -165,14 +245,25 @@ impl History {
         self.revision
     }
 
-    /// The oldest revision from which a watch can start.
+    /// The oldest revision from which a watch can start on any server.
     pub(crate) fn window(&self) -> u64 {
         self.window
     }
 
-    /// The oldest revision that an exact read can ask for.
+    /// The oldest revision that storage can be asked for.
     pub(crate) fn compacted(&self) -> u64 {
         self.compacted
+    }
+
+    /// The oldest revision of which servers may still hold a snapshot.
+    pub(crate) fn told(&self) -> u64 {
+        self.told
+    }
+
+    /// A write of a server's own, such as its lease: the revision moves, and nothing that clients see changes.
+    pub(crate) fn tick(&mut self) -> u64 {
+        self.revision += 1;
+        self.revision
     }
 
     /// Forgets what a restarted server's watch cache would not hold: watches must start at the present or later.
@@ -180,19 +271,30 @@ impl History {
     /// A server writes objects of its own when it starts (its lease, for one), so that no revision that a client has
     /// seen before is recent enough.
     pub(crate) fn close_window(&mut self) {
-        self.revision += 1;
-        self.window = self.revision;
+        self.window = self.tick();
     }
 
-    /// Drops changes up to `revision`.
-    pub(crate) fn compact(&mut self, revision: u64) {
+    /// The definition of a type has changed: its watch caches are built anew, and the open watches end.
+    pub(crate) fn rebuild(&mut self, table: usize) {
+        let revision = self.tick();
+        let table = &mut self.tables[table];
+        table.epoch += 1;
+        table.rebuilt_at = revision;
+        table.news.send_replace(revision);
+    }
+
+    /// Storage drops what was before `revision`. Servers that were `told` drop their snapshots; watches go on from
+    /// what the watch caches hold.
+    pub(crate) fn compact(&mut self, revision: u64, told: bool) {
         let revision = revision.min(self.revision);
         self.compacted = self.compacted.max(revision);
-        self.window = self.window.max(revision);
+        if told {
+            self.told = self.told.max(revision);
+        }
+        let now = Instant::now();
         for table in &mut self.tables {
-            while table.log.front().is_some_and(|change| change.revision <= revision) {
-                table.log.pop_front();
-            }
+            table.outdated(now);
+            table.trim(self.told);
         }
     }
 
@@ -213,7 +315,7 @@ impl History {
         };
         debug_assert!(before.is_some() || after.is_some(), "a change changes something");
         let change =
-            Change { revision, key: key.to_owned(), before, after, departed: OnceLock::new(), lines: OnceLock::new() };
+            Change { revision, key: key.to_owned(), at: Instant::now(), before, after, departed: OnceLock::new(), lines: OnceLock::new() };
         let stored = match &change.after {
             Some(after) => after.clone(),
             None => change.departed(&table.resource).clone(),

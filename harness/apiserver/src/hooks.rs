@@ -41,6 +41,48 @@ pub struct Call {
     pub name: String,
     /// `status`, `binding`, ...; empty for the object itself.
     pub subresource: String,
+    /// A list that goes on behind an earlier page.
+    pub continues: bool,
+}
+
+/// What a harness does to a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Treatment {
+    /// Time before the server handles it. It is handled even if its client goes meanwhile.
+    pub before: Duration,
+    /// Time from the handling to the answer.
+    pub after: Duration,
+    /// Refused without being handled.
+    pub refused: Option<Refusal>,
+    /// Handled, but what the client gets is this.
+    pub reply: Reply,
+}
+
+/// How a server refuses what it would do at another time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// 429, to be tried again after a second.
+    TooManyRequests,
+    /// 500 InternalError.
+    Internal,
+    /// 503 ServiceUnavailable.
+    Unavailable,
+    /// 504 Timeout.
+    Timeout,
+    /// 410 Expired: of a list that goes on behind an earlier page.
+    Expired,
+}
+
+/// What becomes of the answer to a request that was handled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reply {
+    /// It is sent.
+    #[default]
+    Sent,
+    /// The connection breaks before it.
+    Lost,
+    /// The server gave up waiting for its storage, which did it nevertheless: 504 Timeout.
+    TimedOut,
 }
 
 /// One event on its way to a watcher.
@@ -63,17 +105,40 @@ pub trait WatchPipe: Send {
     /// Takes an event. Never waits.
     fn send(&mut self, item: WatchItem);
 
-    /// The next event to hand to the body. Wakes the task when one comes that was not ready. The pipe never ends by
-    /// itself.
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<WatchItem>;
+    /// The next event to hand to the body, or the end of the stream. Wakes the task when one comes that was not ready.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Handed>;
+}
+
+/// What comes out of a watch stream's way.
+#[derive(Clone, Debug)]
+pub enum Handed {
+    /// An event.
+    Item(WatchItem),
+    /// The server ends the body, as it does when `timeoutSeconds` are over. What was still on its way is dropped.
+    End,
+    /// The connection breaks.
+    Reset,
+    /// The connection breaks in the middle of this event.
+    Torn(WatchItem),
+}
+
+/// A watch stream, as far as hooks need to know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stream<'a> {
+    /// Who watches.
+    pub client: &'a str,
+    /// Plural name of the resource.
+    pub resource: &'a str,
+    /// Name of the one object that is watched, if it is only one.
+    pub name: Option<&'a str>,
 }
 
 /// A harness around the server. All methods have the behaviour of a plain server by default.
 pub trait Hooks: Send + Sync {
-    /// A request has been read. The answer is extra time to wait before it is handled.
-    fn request(&self, call: &Call) -> Option<Duration> {
+    /// A request has been read. The answer is what is to become of it.
+    fn request(&self, call: &Call) -> Treatment {
         let _ = call;
-        None
+        Treatment::default()
     }
 
     /// The server answers. `rv` is the revision that a write made.
@@ -81,10 +146,40 @@ pub trait Hooks: Send + Sync {
         let _ = (call, status, rv);
     }
 
-    /// A watch begins: of a collection, or of the one object of this `name` in it.
-    fn watch_stream(&self, client: &str, resource: &str, name: Option<&str>) -> Box<dyn WatchPipe> {
-        let _ = (client, resource, name);
+    /// A watch begins.
+    fn watch_stream(&self, stream: Stream<'_>) -> Box<dyn WatchPipe> {
+        let _ = stream;
         Box::new(Straight::default())
+    }
+
+    /// A watch goes on from a revision that it has seen. True: it is told that the revision has expired.
+    fn expires(&self, stream: Stream<'_>) -> bool {
+        let _ = stream;
+        false
+    }
+
+    /// Whether [`Hooks::cache_delay`] is to be asked. Looked at when a server is made.
+    fn caches_lag(&self) -> bool {
+        false
+    }
+
+    /// A change of this object was stored. The answer is how much later than usual it arrives in the watch cache of
+    /// this server, and with it all later changes of the type.
+    fn cache_delay(&self, server: &str, resource: &str, object: &str) -> Duration {
+        let _ = (server, resource, object);
+        Duration::ZERO
+    }
+
+    /// A server starts again. The answer is how long it refuses what it serves from its watch caches (429).
+    fn initializing(&self, server: &str) -> Duration {
+        let _ = server;
+        Duration::ZERO
+    }
+
+    /// A connection comes in. The answer is the position of the server that gets it, of several over one history.
+    fn balance(&self, client: &str, servers: usize) -> usize {
+        let _ = (client, servers);
+        0
     }
 }
 
@@ -104,7 +199,7 @@ impl WatchPipe for Straight {
     }
 
     // The task that sends is the one that polls, and it polls again after it has sent.
-    fn poll_next(&mut self, _cx: &mut Context<'_>) -> Poll<WatchItem> {
-        self.0.pop_front().map_or(Poll::Pending, Poll::Ready)
+    fn poll_next(&mut self, _cx: &mut Context<'_>) -> Poll<Handed> {
+        self.0.pop_front().map_or(Poll::Pending, |item| Poll::Ready(Handed::Item(item)))
     }
 }

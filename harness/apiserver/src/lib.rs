@@ -26,6 +26,7 @@
 #[cfg(feature = "actors")]
 pub mod actors;
 mod body;
+mod cache;
 mod clock;
 mod convert;
 mod defaults;
@@ -38,6 +39,7 @@ mod object;
 mod operations;
 mod patch;
 mod pods;
+mod reads;
 mod request;
 mod resource;
 mod response;
@@ -53,10 +55,10 @@ mod write;
 mod writer;
 
 pub use history::EventType;
-pub use hooks::{Call, ConnInfo, Hooks, Straight, WatchItem, WatchPipe};
+pub use hooks::{Call, ConnInfo, Handed, Hooks, Refusal, Reply, Straight, Stream, Treatment, WatchItem, WatchPipe};
 pub use request::Verb;
 pub use resource::SandboxVersions;
-pub use response::Body;
+pub use response::{Body, Lost};
 pub use server::{ApiServer, BoxError, Builder};
 pub use store::Store;
 pub use writer::{WriteError, Writer};

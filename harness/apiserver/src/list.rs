@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use crate::cache::Caches;
 use crate::defaults::from_base64;
 use crate::error::{ApiError, Cause};
 use crate::history::History;
 use crate::object::{Object, View};
+use crate::reads::uncached;
 use crate::request::Query;
 use crate::resource::Resource;
 use crate::selector::Selector;
@@ -96,8 +98,8 @@ fn check(query: &Query, asked: &str, matching: &str) -> Result<(), ApiError> {
 }
 
 /// `{"v":"meta.k8s.io/v1","rv":N,"start":"/name\0"}` in URL-safe base64.
-fn encode_token(revision: u64, start: &str) -> String {
-    let token = format!("{{\"v\":\"meta.k8s.io/v1\",\"rv\":{revision},\"start\":{}}}", json!(format!("/{start}\0")));
+fn encode_token(revision: i64, start: &str) -> String {
+    let token = format!("{{\"v\":\"meta.k8s.io/v1\",\"rv\":{revision},\"start\":{}}}", json!(format!("{start}\0")));
     let text = crate::defaults::base64(token.as_bytes());
     text.trim_end_matches('=').replace('+', "-").replace('/', "_")
 }
@@ -132,37 +134,43 @@ pub(crate) struct Page {
 pub(crate) fn page(
     history: &History,
     table: usize,
+    caches: &Caches,
     namespace: &str,
     selector: &Selector,
     options: &Options,
 ) -> Result<Page, ApiError> {
     let t = &history.tables[table];
+    let cached = !uncached(&t.resource);
+    let cut = |state: &_, revision| cut(state, &t.resource, namespace, selector, options, revision);
     match options.at {
         At::Exact(revision) if revision < history.revision() => {
-            if revision < history.compacted() {
-                return Err(too_old(options, revision));
+            let held = cached && caches.holds(history, table, revision);
+            if revision < history.compacted() && !held {
+                return Err(too_old(options));
             }
-            Ok(cut(&t.at(revision), &t.resource, namespace, selector, options, revision))
+            Ok(cut(&t.at(revision), revision))
         }
-        _ => Ok(cut(&t.live, &t.resource, namespace, selector, options, history.revision())),
+        At::NotOlderThan(asked) if cached && caches.ready(history, table) => {
+            let upto = caches.seen(history, table).upto;
+            let revision = caches.revision(history, table, upto).max(asked);
+            if upto < t.latest() { Ok(cut(&t.at(upto), revision)) } else { Ok(cut(&t.live, revision)) }
+        }
+        _ => {
+            caches.confirm(history, table);
+            Ok(cut(&t.live, history.revision()))
+        }
     }
 }
 
-fn too_old(options: &Options, revision: u64) -> ApiError {
+fn too_old(options: &Options) -> ApiError {
     if options.start.is_empty() {
         return ApiError::expired("The resourceVersion for the provided list is too old.");
     }
     let mut error = ApiError::expired(
         "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
     );
-    let start = options.start.trim_end_matches('\0');
-    let token = encode_token(revision, start).replace('=', "");
-    let inconsistent = from_base64(&token)
-        .and_then(|bytes| String::from_utf8(bytes).ok())
-        .map(|text| text.replace(&format!("\"rv\":{revision},"), "\"rv\":-1,"));
-    if let (Some(status), Some(text)) = (error.status.as_mut(), inconsistent) {
-        let token = crate::defaults::base64(text.as_bytes());
-        status["metadata"]["continue"] = token.trim_end_matches('=').replace('+', "-").replace('/', "_").into();
+    if let Some(status) = error.status.as_mut() {
+        status["metadata"]["continue"] = encode_token(-1, options.start.trim_end_matches('\0')).into();
     }
     error
 }
@@ -189,7 +197,10 @@ fn cut(
         last = key;
     }
     let remaining = rest.count();
-    let next = (remaining > 0).then(|| encode_token(revision, &last[prefix.len()..]));
+    // Watch caches keep the slash between the collection and the rest of the key, storage does not.
+    let slash = if uncached(resource) { "" } else { "/" };
+    let next = (remaining > 0)
+        .then(|| encode_token(revision.cast_signed(), &format!("{slash}{}", &last[prefix.len()..])));
     Page { items, revision, next, remaining: (remaining > 0 && selector.is_empty()).then_some(remaining) }
 }
 
@@ -274,14 +285,14 @@ mod tests {
         for (query, code) in table {
             assert_eq!(Options::parse(&Query::parse(query)).map_err(|e| e.code), Err(code), "{query}");
         }
-        let token = encode_token(5, "c1");
+        let token = encode_token(5, "/c1");
         let both = Query::parse(&format!("continue={token}&resourceVersion=5"));
         assert_eq!(Options::parse(&both).map_err(|e| e.code), Err(400));
     }
 
     #[test]
     fn tokens_are_those_of_a_real_server() {
-        let token = encode_token(379, "c1");
+        let token = encode_token(379, "/c1");
         assert_eq!(token, "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6Mzc5LCJzdGFydCI6Ii9jMVx1MDAwMCJ9");
         assert_eq!(decode_token(&token), Ok((Some(379), "c1\0".into())));
     }

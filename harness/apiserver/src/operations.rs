@@ -3,16 +3,18 @@
 mod subresources;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use crate::cache::Caches;
 use crate::delete::{self, Deletion};
 use crate::error::{ApiError, Cause};
 use crate::history::History;
 use crate::hooks::Hooks;
-use crate::list::{self, At};
+use crate::list;
 use crate::object::{Object, View, show};
 use crate::patch::PatchKind;
 use crate::request::{Place, Query, Verb};
@@ -20,7 +22,6 @@ use crate::resource::Resource;
 use crate::response::Body;
 use crate::selector::Selector;
 use crate::store::{Store, position};
-use crate::watch::{self, Watch, reached};
 use crate::write::{self, Part, Subject, Updated};
 use crate::{body, clock, pods};
 
@@ -33,7 +34,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    fn bytes(code: StatusCode, bytes: Bytes, revision: Option<u64>) -> Answer {
+    pub(crate) fn bytes(code: StatusCode, bytes: Bytes, revision: Option<u64>) -> Answer {
         Answer { code, body: Body::full(bytes), revision }
     }
 
@@ -45,6 +46,9 @@ impl Answer {
 /// A request whose path led to a resource.
 pub(crate) struct Operation<'a> {
     pub(crate) store: &'a Store,
+    pub(crate) caches: &'a Arc<Caches>,
+    /// How many live events may wait for a watch that is not read.
+    pub(crate) backlog: usize,
     pub(crate) hooks: &'a dyn Hooks,
     pub(crate) client: &'a str,
     pub(crate) table: usize,
@@ -117,15 +121,15 @@ impl<'a> Operation<'a> {
         self.resource.group.is_empty() && self.resource.plural == "namespaces"
     }
 
-    fn namespace(&self) -> &'a str {
+    pub(crate) fn namespace(&self) -> &'a str {
         self.place.namespace.unwrap_or_default()
     }
 
-    fn name(&self) -> &'a str {
+    pub(crate) fn name(&self) -> &'a str {
         self.place.name.unwrap_or_default()
     }
 
-    fn key(&self) -> String {
+    pub(crate) fn key(&self) -> String {
         self.resource.key(self.namespace(), self.name())
     }
 
@@ -203,11 +207,11 @@ impl<'a> Operation<'a> {
     }
 
     /// What the client asked to see.
-    fn view(&self) -> View {
+    pub(crate) fn view(&self) -> View {
         View { version: self.version, metadata_only: wants_metadata(self.accept) }
     }
 
-    fn shown(&self, object: &Object) -> Bytes {
+    pub(crate) fn shown(&self, object: &Object) -> Bytes {
         object.form(self.resource, self.view()).json().clone()
     }
 
@@ -216,50 +220,8 @@ impl<'a> Operation<'a> {
         show(self.resource, self.view(), &stored).to_string().into()
     }
 
-    async fn get(&self) -> Result<Answer, ApiError> {
-        if let Some(text) = self.query.get("resourceVersion").filter(|text| !text.is_empty()) {
-            let revision: u64 = text.parse().map_err(|_| ApiError::internal(list::bad_revision(text)))?;
-            self.wait_for(revision).await?;
-        }
-        let history = self.store.lock();
-        match history.get(self.table, &self.key()) {
-            Some(object) => Ok(Answer::bytes(StatusCode::OK, self.shown(object), None)),
-            None => Err(ApiError::not_found(self.resource, self.name())),
-        }
-    }
-
-    /// Events are not cached by a real server, which therefore does not wait for them.
-    async fn wait_for(&self, revision: u64) -> Result<(), ApiError> {
-        let uncached = self.resource.group.is_empty() && self.resource.plural == "events";
-        let fresh = if uncached { revision <= self.store.revision() } else { reached(self.store, revision).await };
-        if fresh { Ok(()) } else { Err(ApiError::future_revision(revision, self.store.revision())) }
-    }
-
-    fn selector(&self) -> Result<Selector, ApiError> {
+    pub(crate) fn selector(&self) -> Result<Selector, ApiError> {
         Selector::parse(self.resource, self.query.text("labelSelector"), self.query.text("fieldSelector"))
-    }
-
-    async fn list(&self) -> Result<Answer, ApiError> {
-        let selector = self.selector()?;
-        let options = list::Options::parse(self.query)?;
-        if let At::NotOlderThan(revision) | At::Exact(revision) = options.at {
-            self.wait_for(revision).await?;
-        }
-        let page = list::page(&self.store.lock(), self.table, self.namespace(), &selector, &options)?;
-        Ok(Answer::bytes(StatusCode::OK, page.json(self.resource, self.view()).into(), None))
-    }
-
-    fn watch(&self) -> Result<Answer, ApiError> {
-        let mut selector = self.selector()?;
-        if self.place.watch
-            && let Some(name) = self.place.name
-        {
-            selector = selector.and_name(name);
-        }
-        let options = watch::Options::parse(self.query)?;
-        let pipe = self.hooks.watch_stream(self.client, &self.resource.plural, selector.name());
-        let watch = Watch::new(self.store.clone(), self.table, self.view(), self.namespace(), selector, &options, pipe);
-        Ok(Answer { code: StatusCode::OK, body: Body::lines(watch.lines()), revision: None })
     }
 
     fn create(&self) -> Result<Answer, ApiError> {
@@ -408,7 +370,7 @@ impl<'a> Operation<'a> {
         let selector = self.selector()?;
         let listed = list::Options::parse(&Query::default())?;
         let mut history = self.store.lock();
-        let page = list::page(&history, self.table, self.namespace(), &selector, &listed)?;
+        let page = list::page(&history, self.table, self.caches, self.namespace(), &selector, &listed)?;
         let mut revision = None;
         if !options.dry_run {
             for object in page.items() {
@@ -434,7 +396,7 @@ fn wants_metadata(accept: &str) -> bool {
 }
 
 /// Carries a deletion out. `None`: nothing to do. Otherwise the state after it, or the last state of the object.
-fn apply(history: &mut History, table: usize, key: &str, plan: Deletion) -> Option<std::sync::Arc<Object>> {
+fn apply(history: &mut History, table: usize, key: &str, plan: Deletion) -> Option<Arc<Object>> {
     match plan {
         Deletion::Pending => None,
         Deletion::Mark(next) => Some(history.commit(table, key, Some(next))),

@@ -1,6 +1,5 @@
 //! Bodies of responses: bytes that are there, or the lines of a watch.
 
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -8,12 +7,18 @@ use bytes::Bytes;
 use futures::Stream;
 use http_body::{Frame, SizeHint};
 
+/// The connection broke before the answer was complete: what a client sees of a server that dies, or of a network that
+/// fails. As an error of the service no answer comes at all; as an error of a body it ends in the middle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the connection to the API server was lost")]
+pub struct Lost;
+
 /// The body of a response. A watch ends only when the server ends it.
 pub struct Body(Kind);
 
 enum Kind {
     Full(Option<Bytes>),
-    Lines(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
+    Lines(Pin<Box<dyn Stream<Item = Result<Bytes, Lost>> + Send>>),
 }
 
 impl std::fmt::Debug for Body {
@@ -31,19 +36,19 @@ impl Body {
     }
 
     /// Each item becomes a frame of its own, and so an HTTP chunk.
-    pub(crate) fn lines(lines: impl Stream<Item = Bytes> + Send + 'static) -> Body {
+    pub(crate) fn lines(lines: impl Stream<Item = Result<Bytes, Lost>> + Send + 'static) -> Body {
         Body(Kind::Lines(Box::pin(lines)))
     }
 }
 
 impl http_body::Body for Body {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = Lost;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Lost>>> {
         match &mut self.0 {
             Kind::Full(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Kind::Lines(lines) => lines.as_mut().poll_next(cx).map(|line| line.map(|line| Ok(Frame::data(line)))),
+            Kind::Lines(lines) => lines.as_mut().poll_next(cx).map(|line| line.map(|line| line.map(Frame::data))),
         }
     }
 

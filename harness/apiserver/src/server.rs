@@ -1,10 +1,10 @@
 //! The server: from a request to its answer.
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -13,12 +13,13 @@ use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
 
 use crate::body;
+use crate::cache::{Caches, FAREWELL, Stage};
 use crate::error::ApiError;
-use crate::hooks::{Call, ConnInfo, Hooks, Plain};
+use crate::hooks::{Call, ConnInfo, Hooks, Plain, Refusal, Reply, Treatment};
 use crate::operations::{Answer, Operation};
 use crate::request::{Place, Query, Target, Verb, target};
 use crate::resource::{Resource, SandboxVersions};
-use crate::response::Body;
+use crate::response::{Body, Lost};
 use crate::store::Store;
 use crate::writer::Writer;
 
@@ -38,13 +39,20 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Clone)]
 pub struct ApiServer {
     shared: Arc<Shared>,
+    /// Which of the servers this is; `None` for whichever a connection gets.
+    at: Option<usize>,
     conn: ConnInfo,
 }
 
 struct Shared {
     store: Store,
     hooks: Arc<dyn Hooks>,
+    servers: Vec<Arc<Caches>>,
+    backlog: usize,
 }
+
+/// How many live events may wait for a client that does not read before its watch is ended.
+const BACKLOG: usize = 10_000;
 
 impl std::fmt::Debug for ApiServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -57,6 +65,8 @@ pub struct Builder {
     sandbox: SandboxVersions,
     webhook: bool,
     hooks: Arc<dyn Hooks>,
+    servers: Vec<String>,
+    backlog: usize,
 }
 
 impl std::fmt::Debug for Builder {
@@ -85,10 +95,30 @@ impl Builder {
         self
     }
 
+    /// Several servers over one history, by name, each with watch caches of its own. A connection gets the one that
+    /// [`Hooks::balance`] names, the first by default; [`ApiServer::server`] gives a particular one. Default: one, `api`.
+    ///
+    /// # Panics
+    /// [`Builder::build`] does, if there are no names.
+    pub fn servers(mut self, names: &[&str]) -> Builder {
+        self.servers = names.iter().map(|name| (*name).to_owned()).collect();
+        self
+    }
+
+    /// How many live events may wait for a client that does not read. With one more its watch ends, after those.
+    /// Default: 10 000.
+    pub fn watch_backlog(mut self, events: usize) -> Builder {
+        self.backlog = events;
+        self
+    }
+
     /// A server whose store holds the namespaces of a new cluster.
     pub fn build(self) -> ApiServer {
+        assert!(!self.servers.is_empty(), "a cluster has at least one API server");
         let store = Store::new(self.sandbox, self.webhook);
-        let server = ApiServer { shared: Arc::new(Shared { store, hooks: self.hooks }), conn: ConnInfo::default() };
+        let servers = self.servers.iter().map(|name| Arc::new(Caches::new(name, self.hooks.clone()))).collect();
+        let shared = Shared { store, hooks: self.hooks, servers, backlog: self.backlog };
+        let server = ApiServer { shared: Arc::new(shared), at: None, conn: ConnInfo::default() };
         for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
             server.store().create_namespace(name);
         }
@@ -99,7 +129,13 @@ impl Builder {
 impl ApiServer {
     /// Settings of a new server.
     pub fn builder() -> Builder {
-        Builder { sandbox: SandboxVersions::default(), webhook: true, hooks: Arc::new(Plain) }
+        Builder {
+            sandbox: SandboxVersions::default(),
+            webhook: true,
+            hooks: Arc::new(Plain),
+            servers: vec!["api".into()],
+            backlog: BACKLOG,
+        }
     }
 
     /// The objects and their history.
@@ -114,7 +150,66 @@ impl ApiServer {
 
     /// The same server on a connection.
     pub(crate) fn on(&self, conn: ConnInfo) -> ApiServer {
-        ApiServer { shared: self.shared.clone(), conn }
+        let servers = self.shared.servers.len();
+        let at = match self.at {
+            None if servers > 1 => Some(self.shared.hooks.balance(&conn.client, servers).min(servers - 1)),
+            at => at,
+        };
+        ApiServer { shared: self.shared.clone(), at, conn }
+    }
+
+    /// One of several servers over the same history, by its name.
+    pub fn server(&self, name: &str) -> Option<ApiServer> {
+        let at = self.shared.servers.iter().position(|server| server.name() == name)?;
+        Some(ApiServer { shared: self.shared.clone(), at: Some(at), conn: self.conn.clone() })
+    }
+
+    fn caches(&self) -> &Arc<Caches> {
+        &self.shared.servers[self.at.unwrap_or(0)]
+    }
+
+    /// This server, or all of them if it is none in particular.
+    fn each(&self) -> impl Iterator<Item = &Arc<Caches>> {
+        let all = self.shared.servers.iter().enumerate();
+        all.filter(|(at, _)| self.at.is_none_or(|this| this == *at)).map(|(_, caches)| caches)
+    }
+
+    /// From now on each change arrives in this server's watch caches so much later: watches lag, and reads at
+    /// `resourceVersion=0` are stale. Reads without a resourceVersion are as consistent as ever.
+    pub fn set_lag(&self, lag: Duration) {
+        let history = self.shared.store.lock();
+        self.each().for_each(|caches| caches.set_lag(&history, lag));
+    }
+
+    /// Nothing arrives any more in this server's watch caches, until [`ApiServer::catch_up`].
+    pub fn fall_behind(&self) {
+        let history = self.shared.store.lock();
+        self.each().for_each(|caches| caches.hold(&history));
+    }
+
+    /// Ends [`ApiServer::fall_behind`]: what is due arrives at once.
+    pub fn catch_up(&self) {
+        self.each().for_each(|caches| caches.go_on());
+    }
+
+    /// SIGTERM: open watches fall silent, and end after a minute; nobody else finds a server here.
+    pub fn terminate(&self) {
+        let ends = tokio::time::Instant::now() + FAREWELL;
+        self.each().for_each(|caches| caches.stop(Stage::Stopping(ends)));
+    }
+
+    /// SIGKILL: open watches break, and nobody finds a server here.
+    pub fn kill(&self) {
+        self.each().for_each(|caches| caches.stop(Stage::Dead));
+    }
+
+    /// A new process, after [`ApiServer::kill`] or in place of the running one: its watch caches begin at the present,
+    /// so that watches from any revision that a client has seen fail with 410. Open watches break.
+    ///
+    /// [`ApiServer::serve`] does so by itself where an earlier life of the server has ended.
+    pub fn restart(&self) {
+        let mut history = self.shared.store.lock();
+        self.each().for_each(|caches| caches.start(&mut history));
     }
 
     /// A writer of whole object states, for the replay of recorded streams.
@@ -122,36 +217,52 @@ impl ApiServer {
         Writer::new(self.shared.store.clone(), self.shared.hooks.clone(), client)
     }
 
-    async fn answer<B>(self, request: Request<B>) -> Response<Body>
+    async fn answer<B>(self, request: Request<B>) -> Result<Response<Body>, Lost>
     where
         B: http_body::Body + Send,
         B::Data: Send,
         B::Error: Into<BoxError>,
     {
+        let mut life = self.caches().life();
+        if life.borrow_and_update().stage != Stage::Serving {
+            return Err(Lost);
+        }
         let (head, body) = request.into_parts();
         let path = head.uri.path();
         let query = Query::parse(head.uri.query().unwrap_or_default());
         let body = match Limited::new(body, body::LIMIT).collect().await {
             Ok(body) => body.to_bytes(),
             Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-                return refusal(&ApiError::too_large_body());
+                return Ok(refusal(&ApiError::too_large_body()));
             }
-            Err(error) => return refusal(&ApiError::bad_request(format!("the body could not be read: {error}"))),
+            Err(error) => return Ok(refusal(&ApiError::bad_request(format!("the body could not be read: {error}")))),
         };
         let call = self.call(&head.method, path, &target(path), &query, &body);
-        match self.shared.hooks.request(&call).filter(|delay| !delay.is_zero()) {
-            None => self.carry_out(call, head, body).await,
-            // The request waits in storage, so to speak: it is carried out there even if its client goes meanwhile.
-            Some(delay) => {
-                let waiting = tokio::spawn(async move {
-                    tokio::time::sleep(delay).await;
-                    self.carry_out(call, head, body).await
-                });
-                match waiting.await {
-                    Ok(response) => response,
-                    Err(error) => refusal(&ApiError::internal(format!("the request was not carried out: {error}"))),
-                }
-            }
+        let treatment = self.shared.hooks.request(&call);
+        if treatment == Treatment::default() {
+            return Ok(self.carry_out(call, head, body).await);
+        }
+        if let Some(refused) = treatment.refused {
+            tokio::time::sleep(treatment.before).await;
+            let response = refusal(&refuse(refused));
+            self.shared.hooks.answered(&call, response.status().as_u16(), None);
+            return Ok(response);
+        }
+        // The request waits in storage, so to speak: it is carried out there even if its client goes meanwhile.
+        let waiting = tokio::spawn(async move {
+            tokio::time::sleep(treatment.before).await;
+            let response = self.carry_out(call, head, body).await;
+            tokio::time::sleep(treatment.after).await;
+            response
+        });
+        let response = match waiting.await {
+            Ok(response) => response,
+            Err(error) => refusal(&ApiError::internal(format!("the request was not carried out: {error}"))),
+        };
+        match treatment.reply {
+            Reply::Sent => Ok(response),
+            Reply::Lost => Err(Lost),
+            Reply::TimedOut => Ok(refusal(&refuse(Refusal::Timeout))),
         }
     }
 
@@ -178,12 +289,14 @@ impl ApiServer {
             resource: String::new(),
             name: String::new(),
             subresource: String::new(),
+            continues: false,
         };
         if let Target::Objects(place) = target {
             call.verb = Verb::of(method, place, query).unwrap_or(Verb::Get);
             call.resource = place.plural.to_owned();
             call.name = place.name.unwrap_or_default().to_owned();
             call.subresource = place.subresource.unwrap_or_default().to_owned();
+            call.continues = call.verb == Verb::List && !query.text("continue").is_empty();
             if call.verb == Verb::Create && call.name.is_empty() {
                 call.name = name_in(body);
             }
@@ -207,6 +320,8 @@ impl ApiServer {
         let text = |name: header::HeaderName| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
         let operation = Operation {
             store: &self.shared.store,
+            caches: self.caches(),
+            backlog: self.shared.backlog,
             hooks: &*self.shared.hooks,
             client: &call.conn.client,
             table,
@@ -345,9 +460,25 @@ fn plain(code: StatusCode, text: &'static str) -> Response<Body> {
     with_body(code, "text/plain; charset=utf-8", Body::full(Bytes::from_static(text.as_bytes())))
 }
 
+fn refuse(refused: Refusal) -> ApiError {
+    match refused {
+        Refusal::TooManyRequests => {
+            ApiError::too_many_requests("Too many requests, please try again later.", 1)
+        }
+        Refusal::Internal => ApiError::failed_inside("etcdserver: leader changed"),
+        Refusal::Unavailable => ApiError::unavailable(),
+        Refusal::Timeout => ApiError::timed_out(),
+        Refusal::Expired => ApiError::expired_page(),
+    }
+}
+
 fn refusal(error: &ApiError) -> Response<Body> {
     let code = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = match &error.status {
+        // The time-out of a request is the one answer without a kind, and is no JSON by its type.
+        Some(status) if status.get("kind").is_none() => {
+            with_body(code, "text/plain; charset=utf-8", Body::full(status.to_string().into()))
+        }
         Some(status) => json(code, status.to_string().into()),
         None => plain(code, "404 page not found\n"),
     };
@@ -364,15 +495,15 @@ where
     B::Error: Into<BoxError>,
 {
     type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+    type Error = Lost;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Lost>> + Send>>;
 
-    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Lost>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let server = self.clone();
-        Box::pin(async move { Ok(server.answer(request).await) })
+        Box::pin(server.answer(request))
     }
 }

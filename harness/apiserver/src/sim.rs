@@ -12,14 +12,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::Stream;
+use futures::Stream as _;
 use indexmap::IndexMap;
 use photofinish_sim::choices::{Choices, DelaySpec, key};
 use photofinish_sim::gate::{GateReceiver, GateSender, Gates, Meta};
 use photofinish_sim::legality::{Fault, Legality};
 use photofinish_sim::trace::Trace;
 
-use crate::hooks::{Call, Hooks, WatchItem, WatchPipe};
+use crate::hooks::{Call, Handed, Hooks, Stream, Treatment, WatchItem, WatchPipe};
 
 /// A call waits in the server before it is handled.
 pub static CALL_DELAY: Fault = Fault {
@@ -93,7 +93,7 @@ fn call_key(call: &Call) -> String {
 }
 
 impl Hooks for SimHooks {
-    fn request(&self, call: &Call) -> Option<Duration> {
+    fn request(&self, call: &Call) -> Treatment {
         let key = call_key(call);
         let key = {
             let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,7 +101,7 @@ impl Hooks for SimHooks {
             *count += 1;
             format!("{key}#{count}")
         };
-        Some(self.choices.delay(&key, &CALL))
+        Treatment { before: self.choices.delay(&key, &CALL), ..Treatment::default() }
     }
 
     fn answered(&self, call: &Call, status: u16, rv: Option<u64>) {
@@ -121,7 +121,8 @@ impl Hooks for SimHooks {
         draft.field("connection", call.conn.connection).record();
     }
 
-    fn watch_stream(&self, client: &str, resource: &str, name: Option<&str>) -> Box<dyn WatchPipe> {
+    fn watch_stream(&self, stream: Stream<'_>) -> Box<dyn WatchPipe> {
+        let Stream { client, resource, name } = stream;
         let stream = match name {
             Some(name) => format!("{client}/{resource}/{name}"),
             None => format!("{client}/{resource}"),
@@ -144,7 +145,7 @@ impl WatchPipe for Gated {
         self.sender.send(meta, item);
     }
 
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<WatchItem> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Handed> {
         match Pin::new(&mut self.receiver).poll_next(cx) {
             Poll::Ready(Some(item)) => {
                 let kind = item.kind.as_str();
@@ -155,7 +156,7 @@ impl WatchPipe for Gated {
                     .field("object", &item.object)
                     .field("rv", item.revision)
                     .record();
-                Poll::Ready(item)
+                Poll::Ready(Handed::Item(item))
             }
             // The sender lives in this pipe: the stream cannot end before the pipe does.
             Poll::Ready(None) | Poll::Pending => Poll::Pending,
@@ -177,6 +178,7 @@ mod tests {
             resource: "pods".into(),
             name: name.into(),
             subresource: subresource.into(),
+            continues: false,
         }
     }
 
@@ -199,8 +201,8 @@ mod tests {
         let choices = Choices::new(photofinish_sim::choices::Source::Benign, pins, trace.clone());
         let hooks = SimHooks::new(trace.clone(), choices.clone(), Gates::new(trace, choices));
         let get = call(Verb::Get, "demo", "");
-        assert_eq!(hooks.request(&get), Some(Duration::ZERO));
-        assert_eq!(hooks.request(&get), Some(Duration::from_secs(1)));
+        assert_eq!(hooks.request(&get).before, Duration::ZERO);
+        assert_eq!(hooks.request(&get).before, Duration::from_secs(1));
     }
 
     #[test]

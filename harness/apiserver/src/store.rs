@@ -66,15 +66,22 @@ impl Store {
         self.lock().revision()
     }
 
-    /// Makes watches from every revision seen so far fail with 410, as after a restart of a real server, whose watch
-    /// cache begins at a new revision. Open watches go on.
+    /// Makes watches from every revision seen so far fail with 410 on every server, as after a restart of a real one,
+    /// whose watch cache begins at a new revision. Open watches go on.
     pub fn forget_watch_cache(&self) {
         self.lock().close_window();
     }
 
-    /// Compacts the history: exact lists, continue tokens and watches below `revision` fail with 410.
+    /// Compacts the history, as API servers themselves do every few minutes: exact lists and continue tokens below
+    /// `revision` fail with 410. Watches go on, and may start wherever watch caches reach.
     pub fn compact(&self, revision: u64) {
-        self.lock().compact(revision);
+        self.lock().compact(revision, true);
+    }
+
+    /// Compacts the storage behind the servers' back, as an administrator of etcd may: types that are cached are still
+    /// read from the servers' snapshots, those that are not (Events) fail with 410 below `revision`.
+    pub fn compact_storage(&self, revision: u64) {
+        self.lock().compact(revision, false);
     }
 }
 

@@ -8,15 +8,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::{Stream, stream};
 use serde_json::{Value, json};
-use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::cache::{Caches, Life, Stage};
 use crate::error::{ApiError, Cause};
 use crate::history::{Change, EventType, event_line};
-use crate::hooks::{WatchItem, WatchPipe};
+use crate::hooks::{Handed, WatchItem, WatchPipe};
 use crate::list::bad_revision;
 use crate::object::{Object, View};
+use crate::reads::{reached, uncached};
 use crate::request::Query;
 use crate::resource::Resource;
+use crate::response::Lost;
 use crate::selector::Selector;
 use crate::store::{Store, prefix};
 
@@ -33,8 +36,8 @@ pub(crate) struct Options {
 /// Where the stream starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Start {
-    /// With the present objects, in a state that is not older.
-    State { not_older_than: u64, streaming: bool },
+    /// With the present objects, in a state that is not older; without a revision, in the latest.
+    State { not_older_than: Option<u64>, streaming: bool },
     /// With what comes after now.
     Now,
     /// With what came after that revision.
@@ -58,14 +61,15 @@ impl Options {
         let initial = query.get("sendInitialEvents").map(|_| query.flag("sendInitialEvents"));
         let timeout = query.integer("timeoutSeconds")?.filter(|seconds| *seconds > 0);
         check(matching, initial)?;
-        let revision = match asked {
-            "" => 0,
-            text => text.parse::<u64>().map_err(|_| ApiError::internal(bad_revision(text)))?,
+        let named = match asked {
+            "" => None,
+            text => Some(text.parse::<u64>().map_err(|_| ApiError::internal(bad_revision(text)))?),
         };
+        let revision = named.unwrap_or(0);
         let bookmarks = query.flag("allowWatchBookmarks");
         let start = match (initial, revision) {
-            (Some(true), _) => Start::State { not_older_than: revision, streaming: true },
-            (None, 0) => Start::State { not_older_than: 0, streaming: false },
+            (Some(true), _) => Start::State { not_older_than: named, streaming: true },
+            (None, 0) => Start::State { not_older_than: named, streaming: false },
             (Some(false), 0) => Start::Now,
             (_, revision) => Start::After(revision),
         };
@@ -75,6 +79,11 @@ impl Options {
             bookmarks,
             timeout: timeout.map_or(DEFAULT_TIMEOUT, |seconds| Duration::from_secs(seconds.unsigned_abs())),
         })
+    }
+
+    /// Whether it goes on from a revision that was seen.
+    pub(crate) fn resumes(&self) -> bool {
+        matches!(self.start, Start::After(_))
     }
 }
 
@@ -101,7 +110,7 @@ fn check(matching: &str, initial: Option<bool>) -> Result<(), ApiError> {
 }
 
 /// How a change looks through a selector: entering is ADDED, leaving is DELETED.
-pub(crate) fn seen(change: &Change, selector: &Selector) -> Option<EventType> {
+pub(crate) fn seen_as(change: &Change, selector: &Selector) -> Option<EventType> {
     let matched = |object: &Option<Arc<Object>>| match object {
         Some(object) => selector.is_empty() || selector.matches(object.value()),
         None => false,
@@ -114,16 +123,28 @@ pub(crate) fn seen(change: &Change, selector: &Selector) -> Option<EventType> {
     }
 }
 
+/// Where a watch gets its events from.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    pub(crate) store: Store,
+    pub(crate) caches: Arc<Caches>,
+    pub(crate) table: usize,
+    /// How many live events may wait while nobody reads.
+    pub(crate) backlog: usize,
+}
+
 /// One open watch.
 pub(crate) struct Watch {
-    store: Store,
-    table: usize,
+    source: Source,
     resource: Arc<Resource>,
     view: View,
     prefix: String,
     selector: Selector,
     pipe: Box<dyn WatchPipe>,
     news: tokio::sync::watch::Receiver<u64>,
+    life: tokio::sync::watch::Receiver<Life>,
+    /// The process, and the definition of the type, that the watch belongs to.
+    born: (u64, u64),
     phase: Phase,
     bookmarks: bool,
     /// The next bookmark is the early one of a watch from the present, which only comes after live events.
@@ -132,6 +153,8 @@ pub(crate) struct Watch {
     stirred: bool,
     next_bookmark: Instant,
     deadline: Instant,
+    /// When the next change arrives at this server, if one is on its way.
+    arrival: Option<Instant>,
     alarm: std::pin::Pin<Box<Sleep>>,
 }
 
@@ -142,105 +165,183 @@ enum Phase {
     Following(u64),
     /// An ERROR is on its way.
     Failing,
+    /// Too much was waiting: what is in the pipe is the last that comes.
+    Dropped,
+    /// The connection breaks.
+    Broken,
     /// Nothing more will come.
     Over,
 }
 
 impl Watch {
     pub(crate) fn new(
-        store: Store,
-        table: usize,
+        source: Source,
         view: View,
         namespace: &str,
         selector: Selector,
         options: &Options,
+        expired: bool,
         pipe: Box<dyn WatchPipe>,
     ) -> Watch {
-        let history = store.lock();
-        let resource = history.tables[table].resource.clone();
-        let news = history.tables[table].subscribe();
+        let history = source.store.lock();
+        let table = &history.tables[source.table];
+        let resource = table.resource.clone();
+        let news = table.subscribe();
+        let mut life = source.caches.life();
+        let born = (life.borrow_and_update().number, table.epoch());
         // "Now" is when the request came, not when somebody first reads the body.
         let start = match options.start {
             Start::Now => Start::After(history.revision()),
+            Start::State { not_older_than: None, streaming } => {
+                Start::State { not_older_than: Some(history.revision()), streaming }
+            }
             other => other,
         };
         drop(history);
         let now = Instant::now();
         let deadline = now + options.timeout;
         let early = matches!(start, Start::State { streaming: false, .. });
+        let bookmarks = options.bookmarks && !uncached(&resource);
         let first = now + if early { FIRST_BOOKMARK } else { BOOKMARK_PERIOD };
-        let next_bookmark = if options.bookmarks { first } else { deadline };
-        Watch {
-            store,
-            table,
+        let next_bookmark = if bookmarks { first } else { deadline };
+        let mut watch = Watch {
+            source,
             view,
             prefix: prefix(&resource, namespace),
             resource,
             selector,
             pipe,
             news,
+            life,
+            born,
             phase: Phase::Opening(start, options.marker),
-            bookmarks: options.bookmarks,
+            bookmarks,
             early,
             stirred: false,
             next_bookmark,
             deadline,
+            arrival: None,
             alarm: Box::pin(sleep_until(next_bookmark.min(deadline))),
+        };
+        if let (true, Start::After(revision)) = (expired, start) {
+            let current = watch.source.store.revision();
+            watch.fail(&ApiError::expired(format!("too old resource version: {revision} ({current})")));
         }
+        watch
     }
 
     /// The lines of the stream, one event each.
-    pub(crate) fn lines(self) -> impl Stream<Item = Bytes> + Send {
+    pub(crate) fn lines(self) -> impl Stream<Item = Result<Bytes, Lost>> + Send {
         // Boxed, since the stream moves it with every line.
         stream::unfold(Box::new(self), |mut watch| async move { Some((watch.next().await?, watch)) })
     }
 
-    async fn next(&mut self) -> Option<Bytes> {
+    async fn next(&mut self) -> Option<Result<Bytes, Lost>> {
         if let Phase::Opening(start, marker) = self.phase {
             self.open(start, marker).await;
         }
         loop {
-            if matches!(self.phase, Phase::Over) {
-                return None;
+            match self.phase {
+                Phase::Over => return None,
+                Phase::Broken => {
+                    self.phase = Phase::Over;
+                    return Some(Err(Lost));
+                }
+                _ => {}
+            }
+            let life = *self.life.borrow_and_update();
+            if life.number != self.born.0 || life.stage == Stage::Dead {
+                self.phase = Phase::Broken;
+                continue;
+            }
+            if let Stage::Stopping(ends) = life.stage {
+                // Not a word more, and a clean end.
+                tokio::select! {
+                    () = sleep_until(ends.min(self.deadline)) => self.phase = Phase::Over,
+                    _ = self.life.changed() => {}
+                }
+                continue;
             }
             // What is ready goes first: nothing that is read now could overtake it.
-            if let Poll::Ready(item) = poll_fn(|cx| Poll::Ready(self.pipe.poll_next(cx))).await {
-                return Some(self.hand_over(item));
+            if let Poll::Ready(handed) = poll_fn(|cx| Poll::Ready(self.pipe.poll_next(cx))).await {
+                if let Some(line) = self.hand_over(handed) {
+                    return Some(line);
+                }
+                continue;
+            }
+            if matches!(self.phase, Phase::Dropped) {
+                self.phase = Phase::Over;
+                continue;
             }
             self.news.borrow_and_update();
             self.follow();
-            let Watch { pipe, news, alarm, .. } = self;
+            self.set_alarm();
+            let Watch { pipe, news, life, alarm, .. } = self;
             tokio::select! {
                 biased;
-                item = poll_fn(|cx| pipe.poll_next(cx)) => return Some(self.hand_over(item)),
+                handed = poll_fn(|cx| pipe.poll_next(cx)) => {
+                    if let Some(line) = self.hand_over(handed) {
+                        return Some(line);
+                    }
+                }
                 _ = news.changed() => {}
+                _ = life.changed() => {}
                 () = alarm => self.ring(),
             }
         }
     }
 
-    fn hand_over(&mut self, item: WatchItem) -> Bytes {
-        if item.kind == EventType::Error {
-            self.phase = Phase::Over;
+    fn hand_over(&mut self, handed: Handed) -> Option<Result<Bytes, Lost>> {
+        match handed {
+            Handed::Item(item) => {
+                if item.kind == EventType::Error {
+                    self.phase = Phase::Over;
+                }
+                Some(Ok(item.line))
+            }
+            Handed::End => {
+                self.phase = Phase::Over;
+                None
+            }
+            Handed::Reset => {
+                self.phase = Phase::Broken;
+                None
+            }
+            Handed::Torn(item) => {
+                self.phase = Phase::Broken;
+                Some(Ok(item.line.slice(..item.line.len() / 2)))
+            }
         }
-        item.line
     }
 
     /// Sends what the stream starts with.
     async fn open(&mut self, start: Start, marker: bool) {
+        let Source { store, caches, table, .. } = &self.source;
         let revision = match start {
             Start::State { not_older_than, .. } => {
-                if !reached(&self.store, not_older_than).await {
-                    let current = self.store.revision();
-                    return self.fail(&ApiError::future_revision(not_older_than, current));
+                let asked = not_older_than.unwrap_or(0);
+                if !uncached(&self.resource) && !reached(store, caches, *table, asked).await {
+                    let current = store.revision();
+                    return self.fail(&ApiError::future_revision(asked, current));
                 }
                 self.present()
             }
             Start::After(revision) => {
-                let oldest = self.store.lock().window();
-                if revision < oldest {
-                    let text = format!("too old resource version: {revision} ({oldest})");
-                    return self.fail(&ApiError::expired(text));
+                let mut history = store.lock();
+                if uncached(&self.resource) {
+                    let oldest = history.compacted();
+                    drop(history);
+                    if revision < oldest {
+                        let text = "The resourceVersion for the provided watch is too old.";
+                        return self.fail(&ApiError::expired(text));
+                    }
+                } else {
+                    let oldest = caches.window(&mut history, *table);
+                    drop(history);
+                    if revision < oldest {
+                        let text = format!("too old resource version: {revision} ({oldest})");
+                        return self.fail(&ApiError::expired(text));
+                    }
                 }
                 revision
             }
@@ -248,16 +349,27 @@ impl Watch {
         };
         self.phase = Phase::Following(revision);
         if marker {
-            self.bookmark(true);
+            self.bookmark(true, revision);
         }
+        // What was stored before the watch began is a replay, and no measure of how fast its client reads.
+        self.send_changes(usize::MAX);
     }
 
-    /// Sends the present objects. Returns the revision at which they were read.
+    /// Sends the present objects, as this server has them. Returns the revision of that state.
     fn present(&mut self) -> u64 {
-        let history = self.store.lock();
+        let Source { store, caches, table, .. } = &self.source;
+        let history = store.lock();
         let prefix = &self.prefix;
-        let table = &history.tables[self.table];
-        for (_, object) in table.live.range(prefix.clone()..).take_while(|(key, _)| key.starts_with(prefix)) {
+        let t = &history.tables[*table];
+        let upto = if uncached(&self.resource) { u64::MAX } else { caches.seen(&history, *table).upto };
+        let older;
+        let state = if upto < t.latest() {
+            older = t.at(upto);
+            &older
+        } else {
+            &t.live
+        };
+        for (_, object) in state.range(prefix.clone()..).take_while(|(key, _)| key.starts_with(prefix)) {
             if self.selector.is_empty() || self.selector.matches(object.value()) {
                 let form = object.form(&self.resource, self.view);
                 self.pipe.send(WatchItem {
@@ -269,20 +381,42 @@ impl Watch {
                 });
             }
         }
-        history.revision()
+        if upto < t.latest() { upto } else { history.revision() }
     }
 
-    /// Sends the changes that were made since.
+    /// Sends the changes that have arrived since. A client that has left too many unread is given up.
     fn follow(&mut self) {
-        let Phase::Following(revision) = self.phase else { return };
+        if !self.send_changes(self.source.backlog) {
+            self.phase = Phase::Dropped;
+        }
+    }
+
+    /// False: there are more than `most`.
+    fn send_changes(&mut self, most: usize) -> bool {
+        let Phase::Following(revision) = self.phase else { return true };
         let mut latest = revision;
-        let history = self.store.lock();
-        for change in history.tables[self.table].since(revision) {
+        let mut sent = 0;
+        let Source { store, caches, table, .. } = &self.source;
+        let history = store.lock();
+        let t = &history.tables[*table];
+        if t.epoch() != self.born.1 {
+            // The type was defined anew.
+            self.phase = Phase::Dropped;
+            return true;
+        }
+        let seen = caches.seen(&history, *table);
+        let (upto, next) = if uncached(&self.resource) { (u64::MAX, None) } else { (seen.upto, seen.next) };
+        self.arrival = next;
+        for change in t.since(revision).take_while(|change| change.revision <= upto) {
             latest = change.revision;
             if !change.key.starts_with(&self.prefix) {
                 continue;
             }
-            let Some(kind) = seen(change, &self.selector) else { continue };
+            let Some(kind) = seen_as(change, &self.selector) else { continue };
+            if sent == most {
+                return false;
+            }
+            sent += 1;
             let subject = change.subject(&self.resource, kind);
             self.stirred = true;
             self.pipe.send(WatchItem {
@@ -294,6 +428,14 @@ impl Watch {
             });
         }
         self.phase = Phase::Following(latest);
+        true
+    }
+
+    fn set_alarm(&mut self) {
+        let at = self.next_bookmark.min(self.deadline).min(self.arrival.unwrap_or(self.deadline));
+        if self.alarm.deadline() != at {
+            self.alarm.as_mut().reset(at);
+        }
     }
 
     /// A bookmark is due, or the end.
@@ -306,7 +448,9 @@ impl Watch {
         if self.bookmarks && now >= self.next_bookmark {
             if !self.early || self.stirred {
                 self.follow();
-                self.bookmark(false);
+                if let Some(complete) = self.complete() {
+                    self.bookmark(false, complete);
+                }
             }
             self.early = false;
             let last = self.deadline - LAST_BOOKMARK;
@@ -315,14 +459,21 @@ impl Watch {
                 self.next_bookmark = last;
             }
         }
-        let at = self.next_bookmark.min(self.deadline);
-        self.alarm.as_mut().reset(at);
     }
 
-    fn bookmark(&mut self, marker: bool) {
+    /// A revision up to which the stream is complete. `None` before the revision that it starts from.
+    fn complete(&self) -> Option<u64> {
+        let Phase::Following(sent) = self.phase else { return None };
+        let Source { store, caches, table, .. } = &self.source;
+        let history = store.lock();
+        let behind = caches.seen(&history, *table).upto < history.tables[*table].latest();
+        let complete = if behind || history.tables[*table].latest() > sent { sent } else { history.revision() };
+        (complete >= sent).then_some(complete)
+    }
+
+    fn bookmark(&mut self, marker: bool, revision: u64) {
         // Everything up to this revision went into the pipe before the bookmark does.
         let Phase::Following(_) = self.phase else { return };
-        let revision = self.store.revision();
         let mut metadata = json!({"resourceVersion": revision.to_string()});
         if marker {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
@@ -345,13 +496,4 @@ impl Watch {
         let line = event_line(kind, value.to_string().as_bytes());
         self.pipe.send(WatchItem { kind, object: String::new(), revision, value: Arc::new(value), line });
     }
-}
-
-/// Waits for a revision, as long as a real server would.
-pub(crate) async fn reached(store: &Store, revision: u64) -> bool {
-    if revision <= store.revision() {
-        return true;
-    }
-    sleep(FRESH_WITHIN).await;
-    revision <= store.revision()
 }

@@ -97,6 +97,7 @@ impl Writer {
             resource: resource.plural.to_string(),
             name: name.clone(),
             subresource: String::new(),
+            continues: false,
         };
         Ok((table, resource.key(&namespace, &name), call))
     }
