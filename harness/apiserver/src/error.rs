@@ -256,8 +256,7 @@ impl ApiError {
 
     /// 429, to be tried again after so many seconds.
     pub(crate) fn too_many_requests(message: &str, seconds: u32) -> ApiError {
-        let mut error =
-            ApiError::new(429, "TooManyRequests", message, Some(json!({"retryAfterSeconds": seconds})));
+        let mut error = ApiError::new(429, "TooManyRequests", message, Some(json!({"retryAfterSeconds": seconds})));
         error.retry_after = Some(seconds);
         error
     }

@@ -314,8 +314,15 @@ impl History {
             None => table.live.remove(key),
         };
         debug_assert!(before.is_some() || after.is_some(), "a change changes something");
-        let change =
-            Change { revision, key: key.to_owned(), at: Instant::now(), before, after, departed: OnceLock::new(), lines: OnceLock::new() };
+        let change = Change {
+            revision,
+            key: key.to_owned(),
+            at: Instant::now(),
+            before,
+            after,
+            departed: OnceLock::new(),
+            lines: OnceLock::new(),
+        };
         let stored = match &change.after {
             Some(after) => after.clone(),
             None => change.departed(&table.resource).clone(),

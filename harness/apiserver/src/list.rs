@@ -199,8 +199,8 @@ fn cut(
     let remaining = rest.count();
     // Watch caches keep the slash between the collection and the rest of the key, storage does not.
     let slash = if uncached(resource) { "" } else { "/" };
-    let next = (remaining > 0)
-        .then(|| encode_token(revision.cast_signed(), &format!("{slash}{}", &last[prefix.len()..])));
+    let next =
+        (remaining > 0).then(|| encode_token(revision.cast_signed(), &format!("{slash}{}", &last[prefix.len()..])));
     Page { items, revision, next, remaining: (remaining > 0 && selector.is_empty()).then_some(remaining) }
 }
 

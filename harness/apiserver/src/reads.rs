@@ -49,7 +49,11 @@ impl Operation<'_> {
     async fn wait_for(&self, revision: u64) -> Result<(), ApiError> {
         if self.uncached() {
             let current = self.store.revision();
-            return if revision <= current { Ok(()) } else { Err(ApiError::future_revision_uncached(revision, current)) };
+            return if revision <= current {
+                Ok(())
+            } else {
+                Err(ApiError::future_revision_uncached(revision, current))
+            };
         }
         if reached(self.store, self.caches, self.table, revision).await {
             return Ok(());

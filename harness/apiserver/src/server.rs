@@ -462,9 +462,7 @@ fn plain(code: StatusCode, text: &'static str) -> Response<Body> {
 
 fn refuse(refused: Refusal) -> ApiError {
     match refused {
-        Refusal::TooManyRequests => {
-            ApiError::too_many_requests("Too many requests, please try again later.", 1)
-        }
+        Refusal::TooManyRequests => ApiError::too_many_requests("Too many requests, please try again later.", 1),
         Refusal::Internal => ApiError::failed_inside("etcdserver: leader changed"),
         Refusal::Unavailable => ApiError::unavailable(),
         Refusal::Timeout => ApiError::timed_out(),
