@@ -4,8 +4,8 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use photofinish_apiserver::ApiServer;
 use photofinish_apiserver::sim::SimHooks;
+use photofinish_apiserver::{ApiServer, SandboxVersions};
 use photofinish_openshell::cluster::controller::{self, Profile};
 use photofinish_sim::choices::Choices;
 use photofinish_sim::gate::{Gates, Release};
@@ -18,26 +18,36 @@ use serde_json::{Value, json};
 struct Cluster {
     world: World,
     server: ApiServer,
+    profile: Profile,
     gates: Gates,
     trace: Trace,
 }
 
-/// Runs a test in a world whose controller has made its first lists.
+/// Runs a test in a world whose controller, the newest, has made its first lists.
 fn in_cluster(test: fn(&mut Cluster)) {
+    in_cluster_of(Profile::V056, test);
+}
+
+/// The same with a controller of this profile, on a cluster of its time.
+fn in_cluster_of(profile: Profile, test: fn(&mut Cluster)) {
     on_own_thread(move || {
         let (trace, choices) = (Trace::new(), Choices::benign());
         let gates = Gates::new(trace.clone(), choices.clone());
         let hooks = SimHooks::new(trace.clone(), choices.clone(), gates.clone());
-        let server = ApiServer::builder().hooks(hooks).build();
+        let versions = match profile {
+            Profile::V046 => SandboxVersions::V1alpha1Only,
+            Profile::V050 | Profile::V056 => SandboxVersions::Both,
+        };
+        let server = ApiServer::builder().sandbox_versions(versions).hooks(hooks).build();
         let mut builder = World::builder(WorldConfig::default(), trace.clone(), choices);
         let api = server.clone();
         builder.host("api", HostSpec::new(), move |ctx| support::api(ctx, api.clone()));
-        builder.host("agent-sandbox", HostSpec::new(), |ctx| async move {
-            controller::run(ctx.wire.kube("http://api", "default"), Profile::V056, controller::Config::default()).await
+        builder.host("agent-sandbox", HostSpec::new(), move |ctx| async move {
+            controller::run(ctx.wire.kube("http://api", "default"), profile, controller::Config::default()).await
         });
         let mut world = builder.build();
         world.start_all();
-        let mut cluster = Cluster { world, server, gates, trace };
+        let mut cluster = Cluster { world, server, profile, gates, trace };
         cluster.wait();
         test(&mut cluster);
     });
@@ -57,15 +67,16 @@ impl Cluster {
     /// Stores a Sandbox of this mode, at generation 1.
     fn create(&mut self, mode: &str, more: Value) {
         let mut spec = json!({
-            "operatingMode": mode, "shutdownPolicy": "Retain",
+            "shutdownPolicy": "Retain",
             "podTemplate": {"spec": {
                 "containers": [{"name": "agent", "image": "img:1"}],
                 "schedulingGates": [{"name": "openshell.ai/bootstrap"}],
             }},
         });
         spec.as_object_mut().expect("it is one").extend(more.as_object().cloned().unwrap_or_default());
+        self.switch(&mut spec, mode);
         self.put(json!({
-            "apiVersion": "agents.x-k8s.io/v1beta1", "kind": "Sandbox",
+            "apiVersion": format!("agents.x-k8s.io/{}", self.profile.api_version().as_str()), "kind": "Sandbox",
             "metadata": {"name": "demo", "namespace": "default", "uid": "u1", "generation": 1},
             "spec": spec,
         }));
@@ -90,10 +101,19 @@ impl Cluster {
         });
     }
     fn set_mode(&mut self, mode: &str, generation: i64) {
+        let mut spec = self.get("sandboxes", "demo").expect("it is there")["spec"].clone();
+        self.switch(&mut spec, mode);
         self.change("sandboxes", |sandbox| {
-            sandbox["spec"]["operatingMode"] = mode.into();
+            sandbox["spec"] = spec;
             sandbox["metadata"]["generation"] = generation.into();
         });
+    }
+    /// The run switch, as the version of the API has it.
+    fn switch(&self, spec: &mut Value, mode: &str) {
+        match self.profile {
+            Profile::V046 => spec["replicas"] = i32::from(mode == "Running").into(),
+            Profile::V050 | Profile::V056 => spec["operatingMode"] = mode.into(),
+        }
     }
     /// `status/reason@generation` of a condition of the Sandbox.
     fn condition(&self, kind: &str) -> String {
@@ -250,5 +270,63 @@ fn two_owned_pods_are_reported_and_neither_is_touched() {
         for pod in ["demo", "demo-2"] {
             assert_eq!(cluster.get("pods", pod).expect("it stays")["metadata"].get("deletionTimestamp"), None, "{pod}");
         }
+    });
+}
+
+#[test]
+fn v0_4_6_calls_a_suspended_sandbox_ready_and_never_says_suspended() {
+    in_cluster_of(Profile::V046, |cluster| {
+        cluster.create("Suspended", json!({}));
+        assert_eq!(
+            (cluster.condition("Ready").as_str(), cluster.get("pods", "demo")),
+            ("True/DependenciesReady@1", None)
+        );
+        cluster.set_mode("Running", 2);
+        assert_eq!(cluster.condition("Ready"), "False/DependenciesNotReady@2");
+        let pod = cluster.get("pods", "demo").expect("it was created");
+        assert_eq!(pod["metadata"]["ownerReferences"][0]["apiVersion"], "agents.x-k8s.io/v1alpha1");
+        cluster.pod_runs();
+        let status = cluster.get("sandboxes", "demo").expect("it is there")["status"].clone();
+        assert_eq!((&status["replicas"], status.get("nodeName")), (&json!(1), None));
+
+        cluster.set_mode("Suspended", 3);
+        assert!(!cluster.get("pods", "demo").expect("it ends")["metadata"]["deletionTimestamp"].is_null());
+        assert_eq!(cluster.condition("Ready"), "True/DependenciesReady@3", "at once, while the Pod ends");
+        assert_eq!(cluster.condition("Suspended"), "none");
+        assert_eq!(cluster.tracked(), Value::Null);
+    });
+}
+
+#[test]
+fn v0_5_0_says_suspended_while_the_pod_ends_and_leaves_it_after_a_resume() {
+    in_cluster_of(Profile::V050, |cluster| {
+        cluster.create("Running", json!({}));
+        cluster.pod_runs();
+        assert_eq!(cluster.condition("Suspended"), "none");
+        cluster.set_mode("Suspended", 2);
+        let pod = cluster.get("pods", "demo").expect("it ends");
+        assert_eq!(cluster.condition("Suspended"), "True/PodTerminated@2");
+        cluster.server.as_writer("kubelet").delete(&pod).expect("it is there");
+        cluster.wait();
+
+        cluster.set_mode("Running", 3);
+        cluster.pod_runs();
+        assert_eq!(cluster.condition("Suspended"), "True/PodTerminated@2", "stale");
+        assert_eq!(cluster.condition("Ready"), "True/DependenciesReady@3");
+    });
+}
+
+#[test]
+fn older_versions_write_no_status_onto_a_sandbox_that_they_have_not_read() {
+    in_cluster_of(Profile::V050, |cluster| {
+        cluster.create("Running", json!({}));
+        cluster.pod_runs();
+        cluster.gates.hold("agent-sandbox/sandboxes", "late").expect("the stream is known");
+        cluster.set_mode("Suspended", 2);
+        cluster.change("pods", |pod| pod["status"]["phase"] = "Failed".into());
+        assert_eq!(cluster.condition("Ready"), "True/DependenciesReady@1", "the update was refused");
+        cluster.gates.release("late", Release::All).expect("it is held");
+        cluster.wait();
+        assert_eq!(cluster.condition("Ready"), "False/SandboxSuspended@2");
     });
 }

@@ -10,6 +10,7 @@
 //! | `supervisor` | [`crate::cluster::supervisor`], all supervisor Pods | `api`, `gateway` |
 //! | `client` | [`crate::client`] | `gateway` |
 use crate::client::Client;
+use crate::cluster::controller::sandbox::Version;
 use crate::cluster::{controller, supervisor};
 use crate::gateway::{self, ScriptedDriver};
 use crate::pb::openshell::SandboxPhase;
@@ -19,7 +20,7 @@ use photofinish::switch::Switch;
 use photofinish::system::{Builtin, Cluster, ClusterOption, Live, Setup, Stage, System, Verb};
 use photofinish_apiserver::actors::{garbage_collector, kubelet, scheduler};
 use photofinish_apiserver::sim::SimHooks;
-use photofinish_apiserver::{ApiServer, ConnInfo};
+use photofinish_apiserver::{ApiServer, ConnInfo, SandboxVersions};
 use photofinish_sim::choices::DelaySpec;
 use photofinish_sim::host::{HostCtx, HostSpec, RestartPolicy};
 use photofinish_sim::legality::{Fault, Legality};
@@ -49,11 +50,20 @@ const PREFIX: &str = "openshell-";
 const DATABASE: &str = "file:/gateway?vfs=memdb";
 
 const OPTIONS: &[ClusterOption] = &[
-    ClusterOption { name: "controller", values: &["v0.5.6"], sentence: "Version of the agent-sandbox controller." },
+    ClusterOption {
+        name: "controller",
+        values: &["v0.5.6", "v0.5.0", "v0.4.6"],
+        sentence: "Version of the agent-sandbox controller.",
+    },
     ClusterOption {
         name: "api",
-        values: &["v1beta1"],
-        sentence: "Version of the Sandbox API that the cluster serves.",
+        values: &["v1beta1", "v1alpha1"],
+        sentence: "Newest version of the Sandbox API that the cluster serves; controller v0.4.6 knows v1alpha1 only.",
+    },
+    ClusterOption {
+        name: "profile",
+        values: &["cc0642fa8", "0.1.2"],
+        sentence: "Release of the gateway: the one of NVIDIA/OpenShell#5195, or the one of #4371.",
     },
     ClusterOption {
         name: "mode",
@@ -160,13 +170,15 @@ impl System for OpenShell {
                 });
             }
             _ => {
+                let (versions, controller) = api_and_controller(&setup.cluster)?;
                 let api = ApiServer::builder()
+                    .sandbox_versions(versions)
                     .hooks(SimHooks::new(stage.trace.clone(), stage.choices.clone(), stage.gates.clone()))
                     .build();
                 for namespace in ["default", NAMESPACE] {
                     api.store().create_namespace(namespace);
                 }
-                cluster(stage, setup, &api);
+                cluster(stage, setup, &api, controller);
                 let mode = match setup.cluster.get("mode") {
                     "shared" => driver::Mode::Shared { namespace: NAMESPACE.to_owned() },
                     _ => driver::Mode::Managed { prefix: PREFIX.to_owned() },
@@ -182,8 +194,12 @@ impl System for OpenShell {
                 rig.cluster(api);
             }
         }
+        let profile = match setup.cluster.get("profile") {
+            "0.1.2" => gateway::Profile::V012,
+            _ => gateway::Profile::Cc0642fa8,
+        };
         host(stage, setup, "gateway", move |ctx| async move {
-            let config = gateway::Config { remedies, ..Default::default() };
+            let config = gateway::Config { profile, remedies, ..Default::default() };
             let driver = channel(&ctx, "http://driver:50051");
             gateway::run(config, driver, DATABASE, ctx.wire.listen(gateway::PORT).await?).await
         });
@@ -208,8 +224,27 @@ where
     stage.world.host(name, spec, main);
 }
 
+/// Versions of the Sandbox API that are served, and the controller that works with them.
+fn api_and_controller(cluster: &Cluster) -> Result<(SandboxVersions, controller::Profile), BoxError> {
+    let profile = match cluster.get("controller") {
+        "v0.4.6" => controller::Profile::V046,
+        "v0.5.0" => controller::Profile::V050,
+        _ => controller::Profile::V056,
+    };
+    let (versions, served) = match cluster.get("api") {
+        "v1alpha1" => (SandboxVersions::V1alpha1Only, Version::V1alpha1),
+        _ => (SandboxVersions::Both, Version::V1beta1),
+    };
+    if profile.api_version() != served {
+        let (controller, api) = (cluster.get("controller"), cluster.get("api"));
+        let needs = profile.api_version().as_str();
+        return Err(format!("controller {controller} needs `api: {needs}`, the cluster has `api: {api}`").into());
+    }
+    Ok((versions, profile))
+}
+
 /// The API server, the control plane's actors and the node.
-fn cluster(stage: &mut Stage<'_>, setup: &Setup, api: &ApiServer) {
+fn cluster(stage: &mut Stage<'_>, setup: &Setup, api: &ApiServer, profile: controller::Profile) {
     let server = api.clone();
     host(stage, setup, "api", move |ctx| {
         let server = server.clone();
@@ -223,8 +258,8 @@ fn cluster(stage: &mut Stage<'_>, setup: &Setup, api: &ApiServer) {
     });
     host(stage, setup, "scheduler", |ctx| async move { scheduler::run(kube(&ctx)).await });
     host(stage, setup, "gc", |ctx| async move { garbage_collector::run(kube(&ctx)).await });
-    host(stage, setup, "controller", |ctx| async move {
-        controller::run(kube(&ctx), controller::Profile::V056, Default::default()).await
+    host(stage, setup, "controller", move |ctx| async move {
+        controller::run(kube(&ctx), profile, Default::default()).await
     });
     host(stage, setup, "kubelet", |ctx| async move {
         let choices = ctx.choices.clone();

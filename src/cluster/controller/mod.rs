@@ -24,24 +24,15 @@ pub mod rules;
 pub mod sandbox;
 pub mod status;
 
+mod profile;
 mod reconcile;
+
+pub use profile::Profile;
 
 use super::informer::Key;
 use cache::{Cache, Change};
 use queue::Queue;
 use reconcile::Reconciler;
-
-/// The released version whose behaviour is played.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Profile {
-    /// v0.4.6: no Suspended condition, a suspended Sandbox is Ready. Not built yet.
-    V046,
-    /// v0.5.0 to v0.5.3: a stale Suspended condition stays after a resume. Not built yet.
-    V050,
-    /// v0.5.6.
-    #[default]
-    V056,
-}
 
 /// How the controller runs.
 #[derive(Clone, Debug)]
@@ -56,34 +47,24 @@ impl Default for Config {
     }
 }
 
-/// Why a controller cannot be built.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Its rules are not written.
-    #[error("agent-sandbox controller profile {0:?} is not supported: use V056")]
-    UnsupportedProfile(Profile),
-}
-
 /// A controller of one profile.
 pub struct Controller {
     client: Client,
+    profile: Profile,
     config: Config,
 }
 
 impl Controller {
-    /// A controller that talks to the cluster of `client`; an error if the profile is not supported.
-    pub fn new(client: Client, profile: Profile, config: Config) -> Result<Self, Error> {
-        match profile {
-            Profile::V056 => Ok(Controller { client, config }),
-            Profile::V046 | Profile::V050 => Err(Error::UnsupportedProfile(profile)),
-        }
+    /// A controller that talks to the cluster of `client`.
+    pub fn new(client: Client, profile: Profile, config: Config) -> Self {
+        Controller { client, profile, config }
     }
 
     /// Watches and reconciles until dropped. Failed calls and broken watches are tried again.
     pub async fn run(self) {
         let cache = Arc::new(Mutex::new(Cache::default()));
-        let reconciler = Reconciler { client: self.client.clone(), cache: Arc::clone(&cache) };
-        let mut changes = changes(&self.client);
+        let reconciler = Reconciler { client: self.client.clone(), profile: self.profile, cache: Arc::clone(&cache) };
+        let mut changes = changes(&self.client, self.profile);
         let mut queue: Queue<Key> = Queue::default();
         let mut passes: FuturesUnordered<BoxFuture<'static, (Key, Outcome)>> = FuturesUnordered::new();
         loop {
@@ -127,54 +108,37 @@ fn finish(queue: &mut Queue<Key>, key: Key, outcome: Outcome) {
     }
 }
 
-/// Runs the controller on the cluster of `client` until dropped; an error if the profile is not supported.
+/// Runs the controller on the cluster of `client` until dropped.
 pub async fn run(client: Client, profile: Profile, config: Config) -> Result<(), BoxError> {
-    Controller::new(client, profile, config)?.run().await;
+    Controller::new(client, profile, config).run().await;
     Ok(())
 }
 
 /// The changes of all kinds in all namespaces, from a list on. Errors are logged; the watcher starts over by itself.
-fn changes(client: &Client) -> BoxStream<'static, Change> {
+fn changes(client: &Client, profile: Profile) -> BoxStream<'static, Change> {
     stream::select_all([
-        watch(client, Change::Sandbox),
-        watch(client, Change::Pod),
-        watch(client, Change::Service),
-        watch(client, Change::Claim),
+        watch(Api::all_with(client.clone(), &profile.api_version()), Change::Sandbox),
+        watch(Api::all(client.clone()), Change::Pod),
+        watch(Api::all(client.clone()), Change::Service),
+        watch(Api::all(client.clone()), Change::Claim),
     ])
     .boxed()
 }
 
-fn watch<K>(client: &Client, into: fn(watcher::Event<K>) -> Change) -> BoxStream<'static, Change>
+fn watch<K>(api: Api<K>, into: fn(watcher::Event<K>) -> Change) -> BoxStream<'static, Change>
 where
-    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
+    K: kube::Resource<DynamicType: Default> + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
 {
-    watcher(Api::<K>::all(client.clone()), watcher::Config::default())
+    watcher(api, watcher::Config::default())
         .default_backoff()
         .filter_map(move |event| {
             std::future::ready(match event {
                 Ok(event) => Some(into(event)),
                 Err(error) => {
-                    warn!(kind = %K::kind(&()), %error, "watch failed");
+                    warn!(kind = %K::kind(&Default::default()), %error, "watch failed");
                     None
                 }
             })
         })
         .boxed()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_profile_without_rules_is_refused_at_construction() {
-        let server = photofinish_apiserver::ApiServer::builder().build();
-        let client = Client::new(server, "default");
-        for profile in [Profile::V046, Profile::V050] {
-            let refused = Controller::new(client.clone(), profile, Config::default()).err().map(|e| e.to_string());
-            let expected = format!("agent-sandbox controller profile {profile:?} is not supported: use V056");
-            assert_eq!(refused, Some(expected));
-        }
-        assert!(Controller::new(client, Profile::V056, Config::default()).is_ok());
-    }
 }

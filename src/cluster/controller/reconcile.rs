@@ -10,6 +10,7 @@ use kube::{Api, Client};
 use crate::cluster::informer::Key;
 
 use super::cache::Cache;
+use super::profile::Profile;
 use super::rules::{self, Expiry, PodState, PodStep};
 use super::sandbox::{Map, Sandbox, SandboxStatus};
 use super::status::{self, Outcome};
@@ -18,6 +19,7 @@ use super::status::{self, Outcome};
 #[derive(Clone)]
 pub(super) struct Reconciler {
     pub(super) client: Client,
+    pub(super) profile: Profile,
     pub(super) cache: Arc<Mutex<Cache>>,
 }
 
@@ -28,6 +30,8 @@ struct Pass<'a> {
     sandbox: &'a Sandbox,
     /// The Sandbox's annotations, as the last answer showed them.
     annotations: Option<Map>,
+    /// The Sandbox's resourceVersion, as read or as the last answer showed it.
+    resource_version: Option<String>,
 }
 
 impl Reconciler {
@@ -38,7 +42,8 @@ impl Reconciler {
             return Ok(None);
         }
         let annotations = sandbox.metadata.annotations.clone();
-        let mut pass = Pass { reconciler: self, key, sandbox: &sandbox, annotations };
+        let resource_version = sandbox.metadata.resource_version.clone();
+        let mut pass = Pass { reconciler: self, key, sandbox: &sandbox, annotations, resource_version };
         let again = match rules::expiry(&sandbox, Timestamp::now()) {
             Expiry::Unmarked => {
                 pass.write_status(&status::expired(&sandbox, Timestamp::now())).await?;
@@ -52,7 +57,7 @@ impl Reconciler {
             Expiry::Never => None,
         };
         let outcome = pass.children().await;
-        let written = pass.write_status(&status::status(&sandbox, &outcome, Timestamp::now())).await;
+        let written = pass.write_status(&status::status(self.profile, &sandbox, &outcome, Timestamp::now())).await;
         match outcome.error {
             Some(error) => Err(error),
             None => written.map(|()| again),
@@ -92,7 +97,7 @@ impl Pass<'_> {
 
     async fn pod(&mut self) -> Result<PodState, String> {
         let pods = self.reconciler.cache().pods_of(self.sandbox);
-        let plan = rules::pod(self.sandbox, &pods)?;
+        let plan = rules::pod(self.reconciler.profile, self.sandbox, &pods)?;
         let api: Api<Pod> = self.api();
         let mut state = plan.state;
         for step in plan.steps {
@@ -116,9 +121,9 @@ impl Pass<'_> {
 
     async fn track(&mut self, name: Option<&str>) -> Result<(), String> {
         let patch = Patch::Merge(rules::track_patch(self.annotations.as_ref(), name));
-        let api: Api<Sandbox> = self.api();
-        let after = api.patch(&self.key.name, &PatchParams::default(), &patch).await.map_err(words)?;
+        let after = self.sandboxes().patch(&self.key.name, &PatchParams::default(), &patch).await.map_err(words)?;
         self.annotations = after.metadata.annotations;
+        self.resource_version = after.metadata.resource_version;
         Ok(())
     }
 
@@ -152,17 +157,33 @@ impl Pass<'_> {
             unless_absent(api.delete(&self.key.name, &DeleteParams::default()).await)?;
         }
         if rules::deleted_when_expired(self.sandbox) {
-            let api: Api<Sandbox> = self.api();
-            return unless_absent(api.delete(&self.key.name, &DeleteParams::default()).await);
+            return unless_absent(self.sandboxes().delete(&self.key.name, &DeleteParams::default()).await);
         }
         self.write_status(&status::expired_and_cleaned(self.sandbox)).await
     }
 
     async fn write_status(&self, new: &SandboxStatus) -> Result<(), String> {
         let old = self.sandbox.status.clone().unwrap_or_default();
+        if self.reconciler.profile.locks_status() {
+            return if old == *new { Ok(()) } else { self.update_status(new).await };
+        }
         let Some(patch) = status::patch(&old, new) else { return Ok(()) };
-        let api: Api<Sandbox> = self.api();
-        unless_absent(api.patch_status(&self.key.name, &PatchParams::default(), &Patch::Merge(&patch)).await)
+        let written =
+            self.sandboxes().patch_status(&self.key.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+        unless_absent(written)
+    }
+
+    /// The whole status, onto the resourceVersion that the pass knows: a conflict fails the pass, and it is tried again.
+    async fn update_status(&self, new: &SandboxStatus) -> Result<(), String> {
+        let mut update = self.sandbox.clone();
+        update.metadata.resource_version = self.resource_version.clone();
+        update.status = Some(new.clone());
+        unless_absent(self.sandboxes().replace_status(&self.key.name, &PostParams::default(), &update).await)
+    }
+
+    fn sandboxes(&self) -> Api<Sandbox> {
+        let Reconciler { client, profile, .. } = self.reconciler;
+        Api::namespaced_with(client.clone(), &self.key.namespace, &profile.api_version())
     }
 
     fn api<K>(&self) -> Api<K>

@@ -13,6 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::profile::Profile;
 use super::sandbox::{
     ADOPTABLE, Map, NAME_HASH, POD_NAME, PROPAGATED_ANNOTATIONS, PROPAGATED_LABELS, Sandbox, controller_of,
 };
@@ -89,11 +90,11 @@ pub struct PodPlan {
     pub state: PodState,
 }
 
-/// Decides about the Pod. `pods` are those of the namespace that bear the hash label, or the tracked name, or the
+/// Decides about the Pod, as this profile does. `pods` are those of the namespace that bear the hash label, or the tracked name, or the
 /// Sandbox's own name, in name order. An error is a refusal in words, for the Ready condition.
-pub fn pod(sandbox: &Sandbox, pods: &[Arc<Pod>]) -> Result<PodPlan, String> {
+pub fn pod(profile: Profile, sandbox: &Sandbox, pods: &[Arc<Pod>]) -> Result<PodPlan, String> {
     let owned: Vec<&Arc<Pod>> = pods.iter().filter(|pod| sandbox.controls(&pod.metadata)).collect();
-    if owned.len() > 1 {
+    if owned.len() > 1 && profile.tells_pods_apart() {
         return Ok(PodPlan { steps: vec![], state: PodState::Multiple(owned.len()) });
     }
     let mut steps = Vec::new();
@@ -103,7 +104,9 @@ pub fn pod(sandbox: &Sandbox, pods: &[Arc<Pod>]) -> Result<PodPlan, String> {
         steps.push(PodStep::Track(None));
         tracked = None;
     }
-    let owned = owned.first().map(|pod| Arc::clone(pod));
+    // Of several the older versions know the one that they look up by name.
+    let looked_up = |pod: &&&Arc<Pod>| pod.metadata.name.as_deref() == Some(tracked.unwrap_or(sandbox.name()));
+    let owned = owned.iter().find(looked_up).or(owned.first()).map(|pod| Arc::clone(pod));
     let candidate = owned.clone().or_else(|| named(tracked.unwrap_or(sandbox.name())).cloned());
 
     if sandbox.suspended() {
@@ -112,9 +115,13 @@ pub fn pod(sandbox: &Sandbox, pods: &[Arc<Pod>]) -> Result<PodPlan, String> {
                 if pod.metadata.deletion_timestamp.is_none() {
                     steps.push(PodStep::Delete(pod_name(&pod)));
                 }
-                return Ok(PodPlan { steps, state: PodState::Present(pod) });
+                if profile.sees_the_ending_pod() {
+                    return Ok(PodPlan { steps, state: PodState::Present(pod) });
+                }
+                PodState::Absent
             }
-            (None, Some(_)) => PodState::Foreign,
+            (None, Some(_)) if profile.sees_the_ending_pod() => PodState::Foreign,
+            (None, Some(_)) => PodState::Absent,
             (None, None) => PodState::Absent,
         };
         if tracked.is_some() {

@@ -1,15 +1,13 @@
-//! The Sandbox resource (`agents.x-k8s.io/v1beta1`) as far as the controller reads and writes it.
+//! The Sandbox resource (`agents.x-k8s.io`, both versions) as far as the controller reads and writes it.
 use std::borrow::Cow;
 
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference, Time};
+use kube::core::{DynamicResourceScope, TypeMeta};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// API group of the Sandbox resource.
 pub const GROUP: &str = "agents.x-k8s.io";
-/// The version that the controller reads and writes.
-pub const VERSION: &str = "v1beta1";
 /// Kind of the resource.
 pub const KIND: &str = "Sandbox";
 /// Annotation of a Sandbox: name of the Pod that the controller tracks.
@@ -23,9 +21,32 @@ pub const PROPAGATED_LABELS: &str = "agents.x-k8s.io/propagated-labels";
 /// Annotation of a Pod: annotation keys that came from the Sandbox's template, sorted, with commas between.
 pub const PROPAGATED_ANNOTATIONS: &str = "agents.x-k8s.io/propagated-annotations";
 
-/// A Sandbox of version v1beta1.
+/// A version of the Sandbox API.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Version {
+    /// The run switch is `spec.replicas`, 0 or 1. The only one up to v0.4.x.
+    V1alpha1,
+    /// The run switch is `spec.operatingMode`.
+    #[default]
+    V1beta1,
+}
+
+impl Version {
+    /// As in paths: `v1beta1`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Version::V1alpha1 => "v1alpha1",
+            Version::V1beta1 => "v1beta1",
+        }
+    }
+}
+
+/// A Sandbox, of either version.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sandbox {
+    /// Group, version and kind, as it was read.
+    #[serde(flatten, default)]
+    pub types: Option<TypeMeta>,
     /// Name, labels, generation and so on.
     pub metadata: ObjectMeta,
     /// What is wanted.
@@ -40,7 +61,10 @@ pub struct Sandbox {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SandboxSpec {
-    /// `Running` or `Suspended`; none means `Running`.
+    /// `v1alpha1`: how many Pods, 0 or 1; none means 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    /// `v1beta1`: `Running` or `Suspended`; none means `Running`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operating_mode: Option<String>,
     /// Labels, annotations and spec of the Pod to make.
@@ -104,6 +128,9 @@ pub struct SandboxStatus {
     /// Conditions, in the order in which their types first appeared.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+    /// `v1alpha1`: how many Pods there are; none means 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
     /// Label selector of the Sandbox's Pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
@@ -136,7 +163,10 @@ impl Sandbox {
     }
     /// Should its Pod be off?
     pub fn suspended(&self) -> bool {
-        self.spec.operating_mode.as_deref() == Some("Suspended")
+        match &self.spec.operating_mode {
+            Some(mode) => mode == "Suspended",
+            None => self.spec.replicas == Some(0),
+        }
     }
     /// Name of the Pod that is tracked by annotation, if one is.
     pub fn tracked_pod(&self) -> Option<&str> {
@@ -149,7 +179,10 @@ impl Sandbox {
     /// The reference by which its Pod, Service and claims name it as their controller.
     pub fn owner_reference(&self) -> OwnerReference {
         OwnerReference {
-            api_version: format!("{GROUP}/{VERSION}"),
+            api_version: match &self.types {
+                Some(types) => types.api_version.clone(),
+                None => format!("{GROUP}/{}", Version::default().as_str()),
+            },
             kind: KIND.into(),
             name: self.name().into(),
             uid: self.uid().into(),
@@ -169,19 +202,19 @@ pub fn controller_of(object: &ObjectMeta) -> Option<&OwnerReference> {
 }
 
 impl kube::Resource for Sandbox {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
+    type DynamicType = Version;
+    type Scope = DynamicResourceScope;
 
-    fn kind(_: &()) -> Cow<'_, str> {
+    fn kind(_: &Version) -> Cow<'_, str> {
         KIND.into()
     }
-    fn group(_: &()) -> Cow<'_, str> {
+    fn group(_: &Version) -> Cow<'_, str> {
         GROUP.into()
     }
-    fn version(_: &()) -> Cow<'_, str> {
-        VERSION.into()
+    fn version(version: &Version) -> Cow<'_, str> {
+        version.as_str().into()
     }
-    fn plural(_: &()) -> Cow<'_, str> {
+    fn plural(_: &Version) -> Cow<'_, str> {
         "sandboxes".into()
     }
     fn meta(&self) -> &ObjectMeta {

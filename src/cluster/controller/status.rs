@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use super::profile::Profile;
 use super::rules::{PodState, name_hash, wants_service};
 use super::sandbox::{NAME_HASH, Sandbox, SandboxStatus};
 
@@ -24,11 +25,11 @@ pub struct Outcome {
     pub error: Option<String>,
 }
 
-/// The status after a pass that read `sandbox` and found `outcome`.
+/// The status after a pass of this profile that read `sandbox` and found `outcome`.
 ///
 /// Conditions carry the generation of the Sandbox that was read, which may be older than the stored one. A condition's
 /// transition time moves only when its status does; a new type goes behind those that are there.
-pub fn status(sandbox: &Sandbox, outcome: &Outcome, now: Timestamp) -> SandboxStatus {
+pub fn status(profile: Profile, sandbox: &Sandbox, outcome: &Outcome, now: Timestamp) -> SandboxStatus {
     let mut status = sandbox.status.clone().unwrap_or_default();
     if outcome.error.is_none() {
         let service = wants_service(sandbox).then(|| sandbox.name().to_owned());
@@ -38,21 +39,29 @@ pub fn status(sandbox: &Sandbox, outcome: &Outcome, now: Timestamp) -> SandboxSt
     }
     match &outcome.pod {
         PodState::Present(pod) => {
-            status.node_name = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+            match profile.counts_replicas() {
+                true => status.replicas = Some(1),
+                false => status.node_name = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
+            }
             status.pod_ips = pod_ips(pod);
         }
         PodState::Absent | PodState::Foreign => {
+            status.replicas = None;
             status.node_name = None;
             status.pod_ips = vec![];
         }
         PodState::Multiple(_) | PodState::Unknown => {}
     }
     let mut write = Writer { conditions: &mut status.conditions, generation: sandbox.metadata.generation, now };
-    let suspended = suspended(sandbox, outcome);
-    let at_rest = suspended.status == "True";
-    write.set(SUSPENDED, suspended);
-    write.set_or_remove(POD_SCHEDULED, pod_scheduled(&outcome.pod));
-    write.set(READY, ready(sandbox, outcome, at_rest));
+    let suspended = suspended(profile, sandbox, outcome);
+    let at_rest = suspended.as_ref().is_some_and(|said| said.status == "True");
+    if let Some(suspended) = suspended {
+        write.set(SUSPENDED, suspended);
+    }
+    if profile.mirrors_scheduling() {
+        write.set_or_remove(POD_SCHEDULED, pod_scheduled(&outcome.pod));
+    }
+    write.set(READY, ready(profile, sandbox, outcome, at_rest));
     write.set_or_remove(FINISHED, finished(&outcome.pod));
     status
 }
@@ -150,18 +159,24 @@ fn whole_second(at: Timestamp) -> Timestamp {
     Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 
-fn suspended(sandbox: &Sandbox, outcome: &Outcome) -> Said {
+/// What is said of Suspended; none leaves the condition as it is.
+fn suspended(profile: Profile, sandbox: &Sandbox, outcome: &Outcome) -> Option<Said> {
     if !sandbox.suspended() {
-        return Said::new("False", "NotSuspended", "Sandbox is not suspended");
+        return profile.says_not_suspended().then(|| Said::new("False", "NotSuspended", "Sandbox is not suspended"));
     }
-    match &outcome.pod {
+    if !profile.says_suspended() {
+        return None;
+    }
+    // An older version knows no Pod that ends, and no trouble with it.
+    let pod = if profile.sees_the_ending_pod() { &outcome.pod } else { &PodState::Absent };
+    Some(match pod {
         PodState::Present(_) => Said::new("False", "PodTerminating", "Pod is terminating. Sandbox is suspending"),
         PodState::Absent => Said::new("True", "PodTerminated", "Pod has been terminated. Sandbox is suspended"),
         PodState::Foreign => Said::new("False", "PodNotOwned", "A pod of this name belongs to someone else"),
         PodState::Multiple(_) | PodState::Unknown => {
             Said::new("Unknown", "PodStateUnknown", "State of the pod could not be read")
         }
-    }
+    })
 }
 
 /// The Pod's own condition, mirrored; none without a Pod.
@@ -187,21 +202,24 @@ fn pod_scheduled(pod: &PodState) -> Option<Said> {
     })
 }
 
-fn ready(sandbox: &Sandbox, outcome: &Outcome, at_rest: bool) -> Said {
+fn ready(profile: Profile, sandbox: &Sandbox, outcome: &Outcome, at_rest: bool) -> Said {
     if let Some(error) = &outcome.error {
         return Said::new("False", "ReconcilerError", format!("Error seen: {error}"));
     }
     if let PodState::Multiple(count) = outcome.pod {
         return Said::new("False", "MultiplePods", format!("{count} pods belong to this sandbox, expected one"));
     }
-    if sandbox.suspended() {
+    if sandbox.suspended() && !profile.is_ready_when_off() {
         let message = if at_rest { "Sandbox is suspended" } else { "Sandbox is suspending" };
         return Said::new("False", "SandboxSuspended", message);
     }
-    if let Some(end) = finished(&outcome.pod) {
+    if let Some(end) = finished(&outcome.pod).filter(|_| profile.tells_pods_apart()) {
         return Said::new("False", &end.reason, end.message);
     }
-    let (pod_ready, pod) = pod_readiness(&outcome.pod);
+    let (pod_ready, pod) = match sandbox.suspended() {
+        true => (true, "Pod is not wanted".to_owned()),
+        false => pod_readiness(&outcome.pod),
+    };
     let (service_ready, service) = match (wants_service(sandbox), outcome.service) {
         (false, _) => (true, ""),
         (true, true) => (true, "; Service Exists"),

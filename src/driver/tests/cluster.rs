@@ -7,9 +7,9 @@ use crate::remedy::Remedies;
 use futures::{StreamExt, TryStreamExt};
 use http_body_util::{BodyExt, Either, Full};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Client};
 use photofinish_apiserver::{ApiServer, SandboxVersions};
 use serde_json::{Value, json};
 use std::io;
@@ -64,13 +64,11 @@ impl Cluster {
         }
         let client = others.clone();
         tasks.spawn(async move {
-            match versions {
-                SandboxVersions::Both => {
-                    let config = controller::Config::default();
-                    controller::run(client, controller::Profile::V056, config).await.expect("it runs");
-                }
-                SandboxVersions::V1alpha1Only => old_controller(client).await,
-            }
+            let profile = match versions {
+                SandboxVersions::Both => controller::Profile::V056,
+                SandboxVersions::V1alpha1Only => controller::Profile::V046,
+            };
+            controller::run(client, profile, controller::Config::default()).await.expect("it runs");
         });
         tasks.spawn(kubelet(others));
 
@@ -368,44 +366,6 @@ async fn keep(client: &Client, pod: &Pod) {
                 let patch = Patch::Merge(json!({ "status": status }));
                 unless_gone(api.patch_status(&name, &PatchParams::default(), &patch).await);
             });
-        }
-    }
-}
-
-/// What a controller v0.4.x does, as far as the driver can see it: a Pod while replicas is 1, and Ready=True as soon as
-/// the Pod is as wanted, even if none is wanted. It never says Suspended.
-async fn old_controller(client: Client) {
-    let resource = crate::driver::resource::SandboxVersion::V1alpha1.api_resource();
-    let sandboxes: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    loop {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        for sandbox in sandboxes.list(&Default::default()).await.expect("listed") {
-            let (name, ns) = (sandbox.name_any(), sandbox.namespace().unwrap_or_default());
-            let pods: Api<Pod> = Api::namespaced(client.clone(), &ns);
-            let pod = pods.get_opt(&name).await.expect("read");
-            let runs = sandbox.data["spec"]["replicas"] != 0;
-            match &pod {
-                None if runs => {
-                    let mut object = sandbox.data["spec"]["podTemplate"].clone();
-                    object["metadata"]["name"] = name.as_str().into();
-                    let owner = sandbox.controller_owner_ref(&resource);
-                    object["metadata"]["ownerReferences"] = json!([owner]);
-                    let object = serde_json::from_value(object).expect("a Pod");
-                    pods.create(&PostParams::default(), &object).await.expect("created");
-                }
-                Some(pod) if !runs && pod.metadata.deletion_timestamp.is_none() => {
-                    unless_gone(pods.delete(&name, &DeleteParams::default()).await);
-                }
-                _ => {}
-            }
-            let running = pod.and_then(|p| p.status?.phase).is_some_and(|p| p == "Running");
-            let (status, reason) =
-                if running || !runs { ("True", "DependenciesReady") } else { ("False", "DependenciesNotReady") };
-            let observed = sandbox.metadata.generation;
-            let ready = json!([{"type": "Ready", "status": status, "reason": reason, "observedGeneration": observed}]);
-            let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &ns, &resource);
-            let patch = Patch::Merge(json!({"status": {"conditions": ready}}));
-            unless_gone(api.patch_status(&name, &PatchParams::default(), &patch).await);
         }
     }
 }

@@ -99,7 +99,7 @@ fn what_is_done_about_the_pod() {
         ),
     ];
     for (case, mode, tracked, pods, expected) in cases {
-        assert_eq!(told(&pod(&sandbox(mode, tracked), &pods)), expected, "{case}");
+        assert_eq!(told(&pod(Profile::V056, &sandbox(mode, tracked), &pods)), expected, "{case}");
     }
 }
 
@@ -113,10 +113,14 @@ fn a_pod_without_an_owner_is_taken_only_if_a_label_allows_it() {
     let running = sandbox("Running", None);
     let refusal = &["error: cannot adopt unowned pod \"s1\": missing required pool authorization label \
         (\"agents.x-k8s.io/adoptable\") or sandbox tracking label (\"agents.x-k8s.io/sandbox-name-hash\")"];
-    assert_eq!(told(&pod(&running, &labelled("app", "x"))), refusal);
-    assert_eq!(told(&pod(&running, &labelled(NAME_HASH, &name_hash("s2")))), refusal, "that of another sandbox");
+    assert_eq!(told(&pod(Profile::V056, &running, &labelled("app", "x"))), refusal);
+    assert_eq!(
+        told(&pod(Profile::V056, &running, &labelled(NAME_HASH, &name_hash("s2")))),
+        refusal,
+        "that of another sandbox"
+    );
     for (key, value) in [(ADOPTABLE, "true"), (NAME_HASH, name_hash("s1").as_str())] {
-        let plan = pod(&running, &labelled(key, value));
+        let plan = pod(Profile::V056, &running, &labelled(key, value));
         assert_eq!(told(&plan), ["adopt s1", "track s1", "= s1"], "{key}");
         let Ok(PodPlan { steps, .. }) = plan else { unreachable!("it was told above") };
         let Some(PodStep::Adopt(_, patch)) = steps.first() else { unreachable!("it was told above") };
@@ -192,7 +196,7 @@ fn a_pod_comes_from_the_template_as_it_stands_with_gates_labels_annotations_and_
 fn a_template_that_is_no_pod_is_an_error_that_says_where() {
     let mut sandbox = sandbox("Running", None);
     sandbox.spec.pod_template.spec = json!("nonsense");
-    let error = pod(&sandbox, &[]).expect_err("it cannot be created");
+    let error = pod(Profile::V056, &sandbox, &[]).expect_err("it cannot be created");
     assert!(error.starts_with("spec.podTemplate.spec is no pod spec: "), "{error}");
 }
 
@@ -230,4 +234,42 @@ fn expiry_is_said_first_and_acted_on_second() {
     assert!(!deleted_when_expired(&sandbox), "kept unless the policy says Delete");
     sandbox.spec.shutdown_policy = Some("Delete".into());
     assert!(deleted_when_expired(&sandbox));
+}
+
+#[test]
+fn older_versions_forget_a_pod_as_soon_as_they_delete_it() {
+    let old = |tracked, pods: &[Arc<Pod>]| told(&pod(Profile::V050, &sandbox("Suspended", tracked), pods));
+    let mine = |terminating| [a_pod("s1", Owner::Sandbox, terminating)];
+    assert_eq!(old(Some("s1"), &mine(false)), ["delete s1", "untrack", "= Absent"]);
+    assert_eq!(old(None, &mine(true)), ["= Absent"], "it still ends, and is nobody's business");
+    assert_eq!(old(None, &[a_pod("s1", Other, false)]), ["= Absent"]);
+}
+
+#[test]
+fn older_versions_know_of_several_pods_the_one_of_their_name() {
+    let pods = [a_pod("s0", Owner::Sandbox, false), a_pod("s1", Owner::Sandbox, false)];
+    let running = sandbox("Running", Some("s1"));
+    assert_eq!(told(&pod(Profile::V046, &running, &pods)), ["= s1"]);
+    assert_eq!(told(&pod(Profile::V056, &running, &pods)), ["= Multiple(2)"]);
+}
+
+#[test]
+fn both_run_switches_suspend_and_owners_are_named_in_the_version_that_was_read() {
+    let read = |spec: Value, version: &str| -> Sandbox {
+        let object =
+            json!({"apiVersion": version, "kind": "Sandbox", "metadata": {"name": "s1", "uid": "u1"}, "spec": spec});
+        serde_json::from_value(object).expect("it is a sandbox")
+    };
+    for (spec, suspended) in [
+        (json!({"replicas": 0}), true),
+        (json!({"replicas": 1}), false),
+        (json!({}), false),
+        (json!({"operatingMode": "Suspended"}), true),
+        (json!({"operatingMode": "Running"}), false),
+    ] {
+        assert_eq!(read(spec.clone(), "").suspended(), suspended, "{spec}");
+    }
+    for version in ["agents.x-k8s.io/v1alpha1", "agents.x-k8s.io/v1beta1"] {
+        assert_eq!(read(json!({}), version).owner_reference().api_version, version);
+    }
 }

@@ -82,7 +82,7 @@ fn ready_by_mode_and_pod() {
         ("Suspended", found(PodState::Foreign), "False/SandboxSuspended: Sandbox is suspending"),
         ("Suspended", error, "False/ReconcilerError: Error seen: no"),
     ] {
-        let status = status(&sandbox(mode, true, 1, None), &outcome, time(T0));
+        let status = status(Profile::V056, &sandbox(mode, true, 1, None), &outcome, time(T0));
         let ready = status.conditions.iter().find(|c| c.type_ == READY).expect("it is always there");
         assert_eq!(format!("{}/{}: {}", ready.status, ready.reason, ready.message), expected, "{mode} {outcome:?}");
     }
@@ -99,7 +99,7 @@ fn suspended_by_mode_and_pod() {
         ("Suspended", PodState::Unknown, "Suspended=Unknown/PodStateUnknown@1"),
         ("Suspended", PodState::Multiple(2), "Suspended=Unknown/PodStateUnknown@1"),
     ] {
-        let status = status(&sandbox(mode, false, 1, None), &found(state.clone()), time(T0));
+        let status = status(Profile::V056, &sandbox(mode, false, 1, None), &found(state.clone()), time(T0));
         assert_eq!(told(&status)[0], expected, "{mode} {state:?}");
     }
 }
@@ -107,7 +107,7 @@ fn suspended_by_mode_and_pod() {
 #[test]
 fn a_life_shows_the_recorded_conditions_in_the_recorded_order() {
     let step = |mode, generation, before: Option<&SandboxStatus>, state| {
-        status(&sandbox(mode, true, generation, before.cloned()), &found(state), time(T0))
+        status(Profile::V056, &sandbox(mode, true, generation, before.cloned()), &found(state), time(T0))
     };
     let created = step("Running", 1, None, just_created());
     let up = step("Running", 1, Some(&created), pod("Running", true, true));
@@ -153,9 +153,14 @@ fn a_life_shows_the_recorded_conditions_in_the_recorded_order() {
 
 #[test]
 fn the_transition_time_moves_with_the_status_and_not_with_reason_message_or_generation() {
-    let before = status(&sandbox("Running", false, 1, None), &found(pod("Pending", false, false)), time(T0));
-    let after =
-        status(&sandbox("Suspended", false, 2, Some(before)), &found(PodState::Absent), time("2026-11-29T16:27:41.9Z"));
+    let before =
+        status(Profile::V056, &sandbox("Running", false, 1, None), &found(pod("Pending", false, false)), time(T0));
+    let after = status(
+        Profile::V056,
+        &sandbox("Suspended", false, 2, Some(before)),
+        &found(PodState::Absent),
+        time("2026-11-29T16:27:41.9Z"),
+    );
     let at = |kind: &str| after.conditions.iter().find(|c| c.type_ == kind).map(|c| c.last_transition_time.0);
     assert_eq!(at(READY), Some(time(T0)), "False stayed False");
     assert_eq!(at(SUSPENDED), Some(time(T1)), "False became True; to the second, as it is stored");
@@ -163,11 +168,11 @@ fn the_transition_time_moves_with_the_status_and_not_with_reason_message_or_gene
 
 #[test]
 fn a_pass_that_failed_early_keeps_what_it_did_not_get_to() {
-    let up = status(&sandbox("Running", true, 1, None), &found(pod("Running", true, true)), time(T0));
+    let up = status(Profile::V056, &sandbox("Running", true, 1, None), &found(pod("Running", true, true)), time(T0));
     let failed = Outcome { pod: PodState::Unknown, service: false, error: Some("boom".into()) };
-    let after = status(&sandbox("Running", true, 1, Some(up.clone())), &failed, time(T1));
+    let after = status(Profile::V056, &sandbox("Running", true, 1, Some(up.clone())), &failed, time(T1));
     assert_eq!((&after.selector, &after.node_name, &after.pod_ips), (&up.selector, &up.node_name, &up.pod_ips));
-    let first = status(&sandbox("Running", true, 1, None), &failed, time(T1));
+    let first = status(Profile::V056, &sandbox("Running", true, 1, None), &failed, time(T1));
     assert_eq!((first.selector, first.service), (None, None), "as recorded when the name is taken");
 }
 
@@ -186,34 +191,195 @@ fn the_pods_own_words_about_scheduling_are_passed_on() {
 
 #[test]
 fn a_write_holds_what_changed_and_no_resource_version() {
-    let before = status(&sandbox("Running", true, 1, None), &found(just_created()), time(T0));
+    let before = status(Profile::V056, &sandbox("Running", true, 1, None), &found(just_created()), time(T0));
     assert_eq!(patch(&before, &before), None, "nothing to say");
-    let up = status(&sandbox("Running", true, 1, Some(before.clone())), &found(pod("Running", true, true)), time(T0));
+    let up = status(
+        Profile::V056,
+        &sandbox("Running", true, 1, Some(before.clone())),
+        &found(pod("Running", true, true)),
+        time(T0),
+    );
     let written = patch(&before, &up).expect("it became ready");
     let fields: Vec<_> = written["status"].as_object().expect("it is one").keys().cloned().collect();
     assert_eq!(fields, ["conditions", "nodeName", "podIPs"]);
     assert_eq!(written.as_object().map(Map::len), Some(1), "status alone: no metadata, so no resourceVersion");
-    let gone = status(&sandbox("Suspended", true, 2, Some(up.clone())), &found(PodState::Absent), time(T0));
+    let gone =
+        status(Profile::V056, &sandbox("Suspended", true, 2, Some(up.clone())), &found(PodState::Absent), time(T0));
     let written = patch(&up, &gone).expect("it changed");
     assert_eq!((&written["status"]["podIPs"], &written["status"]["nodeName"]), (&Value::Null, &Value::Null));
 }
 
 #[test]
 fn a_change_of_the_nodes_name_alone_waits_until_ready() {
-    let ready = status(&sandbox("Running", false, 1, None), &found(pod("Running", true, true)), time(T0));
+    let ready =
+        status(Profile::V056, &sandbox("Running", false, 1, None), &found(pod("Running", true, true)), time(T0));
     let elsewhere = SandboxStatus { node_name: Some("n2".into()), ..ready.clone() };
     assert!(patch(&ready, &elsewhere).is_some());
-    let pending = status(&sandbox("Running", false, 1, None), &found(pod("Pending", false, false)), time(T0));
+    let pending =
+        status(Profile::V056, &sandbox("Running", false, 1, None), &found(pod("Pending", false, false)), time(T0));
     let unplaced = SandboxStatus { node_name: None, ..pending.clone() };
     assert_eq!(patch(&unplaced, &pending), None);
 }
 
 #[test]
 fn expiry_says_so_first_and_empties_the_status_once_cleaned_up() {
-    let up = status(&sandbox("Running", true, 1, None), &found(pod("Running", true, true)), time(T0));
+    let up = status(Profile::V056, &sandbox("Running", true, 1, None), &found(pod("Running", true, true)), time(T0));
     let marked = expired(&sandbox("Running", true, 1, Some(up)), time(T1));
     assert_eq!(told(&marked), ["Suspended=False/NotSuspended@1", "Ready=False/SandboxExpired@1"]);
     assert_eq!(marked.node_name.as_deref(), Some("n1"), "the pod is still there");
     let cleaned = expired_and_cleaned(&sandbox("Running", true, 1, Some(marked.clone())));
     assert_eq!(cleaned, SandboxStatus { conditions: marked.conditions, ..SandboxStatus::default() });
+}
+
+/// The same Sandbox in the version that the profile reads: run switch on or off, at a generation.
+fn of(profile: Profile, on: bool, generation: i64, status: Option<SandboxStatus>) -> Sandbox {
+    let spec = match (profile, on) {
+        (Profile::V046, on) => json!({"replicas": i32::from(on)}),
+        (_, true) => json!({"operatingMode": "Running"}),
+        (_, false) => json!({"operatingMode": "Suspended"}),
+    };
+    let mut sandbox: Sandbox = serde_json::from_value(json!({
+        "metadata": {"name": "s1", "namespace": "ns", "uid": "u1", "generation": generation}, "spec": spec,
+    }))
+    .expect("it is a sandbox");
+    sandbox.status = status;
+    sandbox
+}
+
+#[test]
+fn every_condition_by_controller_version() {
+    use Profile::{V046, V050, V056};
+    let failed = |pod| Outcome { pod, service: false, error: Some("no".into()) };
+    let up = || pod("Running", true, true);
+    // (case, on?, what was found, then per version the conditions)
+    type Row = (&'static str, bool, Outcome, [&'static [&'static str]; 3]);
+    const RUNNING: &str = "Suspended=False/NotSuspended@1";
+    const SCHEDULED: &str = "PodScheduled=True/PodScheduled@1";
+    let rows: Vec<Row> = vec![
+        (
+            "up",
+            true,
+            found(up()),
+            [
+                &["Ready=True/DependenciesReady@1"],
+                &["Ready=True/DependenciesReady@1"],
+                &[RUNNING, SCHEDULED, "Ready=True/DependenciesReady@1"],
+            ],
+        ),
+        (
+            "not up yet",
+            true,
+            found(pod("Running", false, true)),
+            [
+                &["Ready=False/DependenciesNotReady@1"],
+                &["Ready=False/DependenciesNotReady@1"],
+                &[RUNNING, SCHEDULED, "Ready=False/DependenciesNotReady@1"],
+            ],
+        ),
+        (
+            "no address yet",
+            true,
+            found(pod("Running", true, false)),
+            [
+                &["Ready=False/DependenciesNotReady@1"],
+                &["Ready=False/DependenciesNotReady@1"],
+                &[RUNNING, SCHEDULED, "Ready=False/DependenciesNotReady@1"],
+            ],
+        ),
+        (
+            "the pod failed",
+            true,
+            found(pod("Failed", false, true)),
+            [
+                &["Ready=False/DependenciesNotReady@1", "Finished=True/PodFailed@1"],
+                &["Ready=False/DependenciesNotReady@1", "Finished=True/PodFailed@1"],
+                &[RUNNING, SCHEDULED, "Ready=False/PodFailed@1", "Finished=True/PodFailed@1"],
+            ],
+        ),
+        (
+            "the pod succeeded",
+            true,
+            found(pod("Succeeded", false, true)),
+            [
+                &["Ready=False/DependenciesNotReady@1", "Finished=True/PodSucceeded@1"],
+                &["Ready=False/DependenciesNotReady@1", "Finished=True/PodSucceeded@1"],
+                &[RUNNING, SCHEDULED, "Ready=False/PodSucceeded@1", "Finished=True/PodSucceeded@1"],
+            ],
+        ),
+        (
+            "the pass failed while on",
+            true,
+            failed(PodState::Unknown),
+            [
+                &["Ready=False/ReconcilerError@1"],
+                &["Ready=False/ReconcilerError@1"],
+                &[RUNNING, "PodScheduled=Unknown/PodSchedulingUnknown@1", "Ready=False/ReconcilerError@1"],
+            ],
+        ),
+        (
+            "off, no pod",
+            false,
+            found(PodState::Absent),
+            [
+                &["Ready=True/DependenciesReady@1"],
+                &["Suspended=True/PodTerminated@1", "Ready=False/SandboxSuspended@1"],
+                &["Suspended=True/PodTerminated@1", "Ready=False/SandboxSuspended@1"],
+            ],
+        ),
+        (
+            "the pass failed while off",
+            false,
+            failed(PodState::Unknown),
+            [
+                &["Ready=False/ReconcilerError@1"],
+                &["Suspended=True/PodTerminated@1", "Ready=False/ReconcilerError@1"],
+                &[
+                    "Suspended=Unknown/PodStateUnknown@1",
+                    "PodScheduled=Unknown/PodSchedulingUnknown@1",
+                    "Ready=False/ReconcilerError@1",
+                ],
+            ],
+        ),
+    ];
+    for (case, on, outcome, expected) in rows {
+        for (profile, expected) in [V046, V050, V056].into_iter().zip(expected) {
+            let status = status(profile, &of(profile, on, 1, None), &outcome, time(T0));
+            assert_eq!(told(&status), expected, "{case}, {profile:?}");
+        }
+    }
+}
+
+#[test]
+fn only_the_newest_version_waits_for_the_pod_and_takes_suspended_back() {
+    // What the older versions' rules make of a Pod that is being deleted: none.
+    let suspending = |profile: Profile, before| {
+        let seen = if profile == Profile::V056 { pod("Running", true, true) } else { PodState::Absent };
+        status(profile, &of(profile, false, 2, before), &found(seen), time(T0))
+    };
+    let lives = [Profile::V046, Profile::V050, Profile::V056].map(|profile| {
+        let up = status(profile, &of(profile, true, 1, None), &found(pod("Running", true, true)), time(T0));
+        let suspending = suspending(profile, Some(up));
+        let resumed =
+            status(profile, &of(profile, true, 3, Some(suspending.clone())), &found(just_created()), time(T0));
+        let suspended = |s: &SandboxStatus| told(s).into_iter().find(|c| c.starts_with("Suspended"));
+        (suspended(&suspending), suspended(&resumed))
+    });
+    let some = |text: &str| Some(text.to_owned());
+    assert_eq!(lives[0], (None, None), "v0.4.6 never says so");
+    assert_eq!(
+        lives[1],
+        (some("Suspended=True/PodTerminated@2"), some("Suspended=True/PodTerminated@2")),
+        "v0.5.0 says so while the Pod ends, and leaves it with the old generation after a resume"
+    );
+    assert_eq!(lives[2], (some("Suspended=False/PodTerminating@2"), some("Suspended=False/NotSuspended@3")));
+}
+
+#[test]
+fn the_old_status_counts_replicas_and_has_no_node() {
+    let old = |on, pod, before| status(Profile::V046, &of(Profile::V046, on, 1, before), &found(pod), time(T0));
+    let up = old(true, pod("Running", true, true), None);
+    assert_eq!((up.replicas, up.node_name.as_deref()), (Some(1), None));
+    assert_eq!(old(false, PodState::Absent, Some(up)).replicas, None, "0 is left out");
+    let new = status(Profile::V056, &of(Profile::V056, true, 1, None), &found(pod("Running", true, true)), time(T0));
+    assert_eq!((new.replicas, new.node_name.as_deref()), (None, Some("n1")));
 }
