@@ -19,6 +19,15 @@ pub fn normal() -> Pace {
     Arc::new(|_, normal| normal)
 }
 
+/// What befalls a pod or a node at a point (`evict/pod/<name>#<n>`, `silent/node/<node>#<n>`): nothing, or the time until
+/// it happens or for which it lasts.
+pub type Fate = Arc<dyn Fn(&str) -> Option<Duration> + Send + Sync>;
+
+/// Nothing ever befalls anybody.
+pub fn spared() -> Fate {
+    Arc::new(|_| None)
+}
+
 /// Anything that ends an actor.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 

@@ -17,6 +17,8 @@ impl ApiServer {
     ///
     /// `client` names the peer of a connection; see [`ConnInfo`]. Each event of a watch is a chunk of its own, and the
     /// headers of a watch are sent at once.
+    ///
+    /// Where it is called again after it has ended, a new process begins: see [`ApiServer::restart`].
     pub async fn serve<IO>(
         &self,
         incoming: impl Stream<Item = io::Result<IO>>,
@@ -25,6 +27,7 @@ impl ApiServer {
     where
         IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
+        let _life = self.begin_life();
         let mut incoming = std::pin::pin!(incoming);
         while let Some(io) = incoming.next().await {
             let io = io?;

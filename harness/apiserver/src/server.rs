@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -49,6 +49,30 @@ struct Shared {
     hooks: Arc<dyn Hooks>,
     servers: Vec<Arc<Caches>>,
     backlog: usize,
+    /// By server.
+    serving: Mutex<Vec<Serving>>,
+}
+
+/// How often the server is being served right now, and whether it ever was.
+#[derive(Clone, Default)]
+struct Serving {
+    now: usize,
+    before: bool,
+}
+
+/// One call of [`ApiServer::serve`].
+pub(crate) struct ServedLife(Arc<Shared>, usize);
+
+impl Drop for ServedLife {
+    fn drop(&mut self) {
+        self.0.serving()[self.1].now -= 1;
+    }
+}
+
+impl Shared {
+    fn serving(&self) -> MutexGuard<'_, Vec<Serving>> {
+        self.serving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// How many live events may wait for a client that does not read before its watch is ended.
@@ -117,7 +141,8 @@ impl Builder {
         assert!(!self.servers.is_empty(), "a cluster has at least one API server");
         let store = Store::new(self.sandbox, self.webhook);
         let servers = self.servers.iter().map(|name| Arc::new(Caches::new(name, self.hooks.clone()))).collect();
-        let shared = Shared { store, hooks: self.hooks, servers, backlog: self.backlog };
+        let serving = Mutex::new(vec![Serving::default(); self.servers.len()]);
+        let shared = Shared { store, hooks: self.hooks, servers, backlog: self.backlog, serving };
         let server = ApiServer { shared: Arc::new(shared), at: None, conn: ConnInfo::default() };
         for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
             server.store().create_namespace(name);
@@ -162,6 +187,20 @@ impl ApiServer {
     pub fn server(&self, name: &str) -> Option<ApiServer> {
         let at = self.shared.servers.iter().position(|server| server.name() == name)?;
         Some(ApiServer { shared: self.shared.clone(), at: Some(at), conn: self.conn.clone() })
+    }
+
+    /// Somebody begins to serve this server. If it was served before and is no longer, its process has died.
+    pub(crate) fn begin_life(&self) -> ServedLife {
+        let again = {
+            let mut all = self.shared.serving();
+            let serving = &mut all[self.at.unwrap_or(0)];
+            serving.now += 1;
+            std::mem::replace(&mut serving.before, true) && serving.now == 1
+        };
+        if again {
+            self.restart();
+        }
+        ServedLife(self.shared.clone(), self.at.unwrap_or(0))
     }
 
     fn caches(&self) -> &Arc<Caches> {

@@ -2,82 +2,109 @@
 //!
 //! | what | key or entry |
 //! |---|---|
-//! | extra delay before a call is handled | choice `call/<client>/<VERB>/<resource>/<name>#<n>`; no name for collections |
-//! | a watch stream, which can be held | gate stream `<client>/<resource>`, of one object `<client>/<resource>/<name>`; each event also asks `watch/<client>/<resource>/<object>#<n>` |
+//! | a fault | a choice under the key that the table in [`faults`] names |
+//! | a watch stream, which can be held | gate stream `<client>/<resource>`, of one object `<client>/<resource>/<name>` |
 //! | an answer | entry `http`, named by the verb: `client`, `path`, `status`, `rv` of a write, `connection` |
 //! | an event handed to a stream's body | entry `watch`, named by its type: `stream`, `object`, `rv` |
 
-use std::pin::Pin;
+#[cfg(feature = "actors")]
+mod actors;
+pub mod faults;
+mod pipe;
+
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::Stream as _;
 use indexmap::IndexMap;
-use photofinish_sim::choices::{Choices, DelaySpec, key};
-use photofinish_sim::gate::{GateReceiver, GateSender, Gates, Meta};
-use photofinish_sim::legality::{Fault, Legality};
+use photofinish_sim::choices::{Choices, key};
+use photofinish_sim::gate::Gates;
+use photofinish_sim::legality::Fault;
 use photofinish_sim::trace::Trace;
 
-use crate::hooks::{Call, Handed, Hooks, Stream, Treatment, WatchItem, WatchPipe};
-
-/// A call waits in the server before it is handled.
-pub static CALL_DELAY: Fault = Fault {
-    name: "call-delay",
-    legality: Legality::Always,
-    contract: "A request takes effect at some moment between its sending and its answer; nothing says how soon.",
-};
-
-/// A pod's containers take longer to start.
-pub static POD_START: Fault = Fault {
-    name: "pod-start-delay",
-    legality: Legality::Always,
-    contract: "A pod stays Pending for as long as its images and volumes take; nothing bounds it.",
-};
-
-/// A pod's containers take longer to end, within the grace period.
-pub static POD_STOP: Fault = Fault {
-    name: "pod-stop-delay",
-    legality: Legality::Always,
-    contract: "A container may use its whole termination grace period.",
-};
-
-/// The faults of an API server and its neighbours that a run can draw or pin.
-pub static FAULTS: &[&Fault] = &[&CALL_DELAY, &POD_START, &POD_STOP];
-
-/// The extra delay that each call is asked for.
-pub static CALL: DelaySpec =
-    DelaySpec { fault: &CALL_DELAY, odds: 0.05, min: Duration::from_millis(1), max: Duration::from_secs(5) };
-
-/// The pace of actors in a world: what is normal, and the extra delay chosen under the point's key.
 #[cfg(feature = "actors")]
-pub fn pace(choices: Choices) -> crate::actors::Pace {
-    Arc::new(move |key, normal| {
-        let fault = if key.starts_with("stop/") { &POD_STOP } else { &POD_START };
-        let spec = DelaySpec { fault, odds: 0.1, min: Duration::from_millis(10), max: Duration::from_secs(20) };
-        normal + choices.delay(key, &spec)
-    })
-}
+pub use actors::{fate, pace};
+use faults::Enabled;
+
+use crate::hooks::{Call, Hooks, Refusal, Reply, Stream, Treatment, WatchPipe};
+
+/// How long calls and answers may be late, and changes on their way to a cache.
+const LATE: Duration = Duration::from_secs(5);
 
 /// [`Hooks`] that put a server into a world.
 pub struct SimHooks {
     trace: Trace,
-    choices: Choices,
+    questions: Questions,
     gates: Gates,
-    /// Calls so far by key.
-    counts: Mutex<IndexMap<String, u64>>,
 }
 
 impl std::fmt::Debug for SimHooks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SimHooks").field("gates", &self.gates).finish_non_exhaustive()
+        f.debug_struct("SimHooks").field("questions", &self.questions).field("gates", &self.gates).finish_non_exhaustive()
     }
 }
 
 impl SimHooks {
-    /// Hooks that record in `trace`, ask `choices`, and pass watch events through `gates`.
+    /// Hooks that record in `trace`, ask `choices`, and pass watch events through `gates`; of the faults, the usual
+    /// ones are drawn.
     pub fn new(trace: Trace, choices: Choices, gates: Gates) -> Arc<SimHooks> {
-        Arc::new(SimHooks { trace, choices, gates, counts: Mutex::default() })
+        SimHooks::with_faults(trace, choices, gates, Enabled::usual())
+    }
+
+    /// As [`SimHooks::new`], where a seed draws these kinds of faults.
+    pub fn with_faults(trace: Trace, choices: Choices, gates: Gates, enabled: Enabled) -> Arc<SimHooks> {
+        Arc::new(SimHooks { trace, questions: Questions::new(choices, enabled), gates })
+    }
+
+    /// The kinds of faults that a seed draws in this run.
+    pub fn enabled(&self) -> &Enabled {
+        &self.questions.enabled
+    }
+}
+
+/// Asks for what is enabled, and for what is pinned.
+#[derive(Clone, Debug)]
+struct Questions {
+    choices: Choices,
+    enabled: Enabled,
+    /// Keys that were pinned when the run began.
+    pinned: Arc<BTreeSet<String>>,
+    /// How often each point came by.
+    counts: Arc<Mutex<IndexMap<String, u64>>>,
+}
+
+impl Questions {
+    fn new(choices: Choices, enabled: Enabled) -> Questions {
+        let pinned = Arc::new(choices.unused_pins().into_iter().collect());
+        Questions { choices, enabled, pinned, counts: Arc::default() }
+    }
+
+    /// `<key>#<n>`, where n counts this key.
+    fn numbered(&self, key: String) -> String {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(key.clone()).or_default();
+        *count += 1;
+        format!("{key}#{count}")
+    }
+
+    /// Whether any of the points that begin so can come to something.
+    fn concerned(&self, prefix: &str, kinds: &[&'static Fault]) -> bool {
+        let pinned = self.pinned.range(prefix.to_owned()..).next().is_some_and(|key| key.starts_with(prefix));
+        pinned || kinds.iter().any(|fault| self.enabled.odds(fault).is_some())
+    }
+
+    /// Odds of a point: those of its kind, none if it is only pinned. `None`: not to be asked.
+    fn odds(&self, key: &str, fault: &'static Fault) -> Option<f64> {
+        self.enabled.odds(fault).or_else(|| self.pinned.contains(key).then_some(0.0))
+    }
+
+    fn flip(&self, key: &str, fault: &'static Fault) -> bool {
+        self.odds(key, fault).is_some_and(|odds| self.choices.flip(key, fault, odds))
+    }
+
+    fn delay(&self, key: &str, fault: &'static Fault, longest: Duration) -> Duration {
+        let asked = self.odds(key, fault).map(|odds| self.choices.delay(key, &faults::delays(fault, odds, longest)));
+        asked.unwrap_or_default()
     }
 }
 
@@ -92,16 +119,41 @@ fn call_key(call: &Call) -> String {
     key(&parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>())
 }
 
+/// `<client>/<resource>`, and the name of the one object that is watched.
+fn stream_name(stream: Stream<'_>) -> String {
+    match stream.name {
+        Some(name) => format!("{}/{}/{name}", stream.client, stream.resource),
+        None => format!("{}/{}", stream.client, stream.resource),
+    }
+}
+
+/// What may become of a call besides being late.
+static REFUSALS: [(&Fault, &str, Refusal); 4] = [
+    (&faults::REFUSED_429, "429", Refusal::TooManyRequests),
+    (&faults::REFUSED_500, "500", Refusal::Internal),
+    (&faults::REFUSED_503, "503", Refusal::Unavailable),
+    (&faults::REFUSED_504, "504", Refusal::Timeout),
+];
+static REPLIES: [(&Fault, &str, Reply); 2] =
+    [(&faults::REPLY_LOST, "lost", Reply::Lost), (&faults::TIMED_OUT, "timed-out", Reply::TimedOut)];
+
 impl Hooks for SimHooks {
     fn request(&self, call: &Call) -> Treatment {
-        let key = call_key(call);
-        let key = {
-            let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-            let count = counts.entry(key.clone()).or_default();
-            *count += 1;
-            format!("{key}#{count}")
-        };
-        Treatment { before: self.choices.delay(&key, &CALL), ..Treatment::default() }
+        let questions = &self.questions;
+        let key = questions.numbered(call_key(call));
+        // Asked in any case: a script may slow calls down.
+        let odds = questions.enabled.odds(&faults::CALL_DELAY).unwrap_or(0.0);
+        let before = questions.choices.delay(&key, &faults::delays(&faults::CALL_DELAY, odds, LATE));
+        let flip = |suffix: &str, fault| questions.flip(&format!("{key}/{suffix}"), fault);
+        let refused = REFUSALS.iter().find(|(fault, suffix, _)| flip(suffix, fault)).map(|(_, _, refusal)| *refusal);
+        let expired = call.continues && flip("expired", &faults::PAGE_EXPIRED);
+        let reply = REPLIES.iter().find(|(fault, suffix, _)| flip(suffix, fault)).map(|(_, _, reply)| *reply);
+        Treatment {
+            before,
+            after: questions.delay(&format!("{key}/reply"), &faults::REPLY_DELAY, LATE),
+            refused: refused.or(expired.then_some(Refusal::Expired)),
+            reply: reply.unwrap_or_default(),
+        }
     }
 
     fn answered(&self, call: &Call, status: u16, rv: Option<u64>) {
@@ -122,101 +174,40 @@ impl Hooks for SimHooks {
     }
 
     fn watch_stream(&self, stream: Stream<'_>) -> Box<dyn WatchPipe> {
-        let Stream { client, resource, name } = stream;
-        let stream = match name {
-            Some(name) => format!("{client}/{resource}/{name}"),
-            None => format!("{client}/{resource}"),
-        };
-        let (sender, receiver) = self.gates.open(&stream);
-        Box::new(Gated { stream, trace: self.trace.clone(), sender, receiver })
-    }
-}
-
-struct Gated {
-    stream: String,
-    trace: Trace,
-    sender: GateSender<WatchItem>,
-    receiver: GateReceiver<WatchItem>,
-}
-
-impl WatchPipe for Gated {
-    fn send(&mut self, item: WatchItem) {
-        let meta = Meta { object: item.object.clone(), kind: item.kind.as_str().to_owned(), value: item.value.clone() };
-        self.sender.send(meta, item);
+        Box::new(pipe::Gated::open(stream_name(stream), self.trace.clone(), self.questions.clone(), &self.gates))
     }
 
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Handed> {
-        match Pin::new(&mut self.receiver).poll_next(cx) {
-            Poll::Ready(Some(item)) => {
-                let kind = item.kind.as_str();
-                self.trace
-                    .entry("watch", kind)
-                    .text(format!("{}: {kind} {} at rv {}", self.stream, item.object, item.revision))
-                    .field("stream", &self.stream)
-                    .field("object", &item.object)
-                    .field("rv", item.revision)
-                    .record();
-                Poll::Ready(Handed::Item(item))
-            }
-            // The sender lives in this pipe: the stream cannot end before the pipe does.
-            Poll::Ready(None) | Poll::Pending => Poll::Pending,
-        }
+    fn expires(&self, stream: Stream<'_>) -> bool {
+        let key = self.questions.numbered(pipe::watch_key(&stream_name(stream), ""));
+        self.questions.flip(&format!("{key}/expired"), &faults::WATCH_EXPIRED)
+    }
+
+    fn caches_lag(&self) -> bool {
+        self.questions.concerned("cache/", &[&faults::CACHE_LAG])
+    }
+
+    fn cache_delay(&self, server: &str, resource: &str, object: &str) -> Duration {
+        let key = self.questions.numbered(key(&["cache", server, resource, object]));
+        self.questions.delay(&key, &faults::CACHE_LAG, LATE)
+    }
+
+    fn initializing(&self, server: &str) -> Duration {
+        let key = self.questions.numbered(key(&["cold", server]));
+        self.questions.delay(&key, &faults::COLD_START, LATE)
+    }
+
+    fn balance(&self, client: &str, servers: usize) -> usize {
+        let key = self.questions.numbered(key(&["server", client]));
+        // One question a server: stay, or go on to the next one.
+        (1..servers)
+            .take_while(|at| {
+                let key = if *at == 1 { key.clone() } else { format!("{key}/{at}") };
+                self.questions.flip(&key, &faults::OTHER_SERVER)
+            })
+            .count()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::hooks::ConnInfo;
-    use crate::request::Verb;
-
-    fn call(verb: Verb, name: &str, subresource: &str) -> Call {
-        Call {
-            conn: ConnInfo { client: "driver".into(), connection: 3 },
-            verb,
-            path: "/api/v1/namespaces/d/pods".into(),
-            resource: "pods".into(),
-            name: name.into(),
-            subresource: subresource.into(),
-            continues: false,
-        }
-    }
-
-    #[test]
-    fn a_call_is_named_by_client_verb_resource_and_object() {
-        let table = [
-            (call(Verb::Get, "demo", ""), "call/driver/GET/pods/demo"),
-            (call(Verb::List, "", ""), "call/driver/LIST/pods"),
-            (call(Verb::Patch, "demo", "status"), "call/driver/PATCH/pods.status/demo"),
-        ];
-        for (call, key) in table {
-            assert_eq!(call_key(&call), key);
-        }
-    }
-
-    #[test]
-    fn the_same_call_twice_asks_two_choices_and_is_delayed_by_a_pin() {
-        let trace = Trace::new();
-        let pins = "call/driver/GET/pods/demo#2=+1s".parse().expect("pins");
-        let choices = Choices::new(photofinish_sim::choices::Source::Benign, pins, trace.clone());
-        let hooks = SimHooks::new(trace.clone(), choices.clone(), Gates::new(trace, choices));
-        let get = call(Verb::Get, "demo", "");
-        assert_eq!(hooks.request(&get).before, Duration::ZERO);
-        assert_eq!(hooks.request(&get).before, Duration::from_secs(1));
-    }
-
-    #[test]
-    fn an_answer_is_an_entry_of_the_trace() {
-        let trace = Trace::new();
-        let choices = Choices::benign();
-        let hooks = SimHooks::new(trace.clone(), choices.clone(), Gates::new(trace.clone(), choices));
-        hooks.answered(&call(Verb::Create, "demo", ""), 201, Some(7));
-        trace.with(|entries| {
-            let entry = &entries[0];
-            assert_eq!((&*entry.kind, &*entry.name), ("http", "create"));
-            assert_eq!(entry.text, "driver: create /api/v1/namespaces/d/pods -> 201 at rv 7");
-            let fields = ["client", "status", "rv", "connection"].map(|f| entry.field(f).unwrap_or("none").to_owned());
-            assert_eq!(fields, ["driver", "201", "7", "3"]);
-        });
-    }
-}
+#[path = "sim/tests.rs"]
+mod tests;

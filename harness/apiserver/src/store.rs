@@ -72,6 +72,15 @@ impl Store {
         self.lock().close_window();
     }
 
+    /// The definition of a type has changed: all servers build its watch cache anew, and its open watches end, cleanly
+    /// and with no ERROR. `resource` is the plural name.
+    pub fn redefine(&self, resource: &str) {
+        let mut history = self.lock();
+        if let Some(table) = position(&history, resource) {
+            history.rebuild(table);
+        }
+    }
+
     /// Compacts the history, as API servers themselves do every few minutes: exact lists and continue tokens below
     /// `revision` fail with 410. Watches go on, and may start wherever watch caches reach.
     pub fn compact(&self, revision: u64) {

@@ -275,6 +275,9 @@ impl Watch {
             }
             self.news.borrow_and_update();
             self.follow();
+            if matches!(self.phase, Phase::Dropped) {
+                continue;
+            }
             self.set_alarm();
             let Watch { pipe, news, life, alarm, .. } = self;
             tokio::select! {
