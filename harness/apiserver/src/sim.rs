@@ -40,7 +40,10 @@ pub struct SimHooks {
 
 impl std::fmt::Debug for SimHooks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SimHooks").field("questions", &self.questions).field("gates", &self.gates).finish_non_exhaustive()
+        f.debug_struct("SimHooks")
+            .field("questions", &self.questions)
+            .field("gates", &self.gates)
+            .finish_non_exhaustive()
     }
 }
 
