@@ -23,6 +23,8 @@ pub(crate) fn from_storage(resource: &Resource, version: usize, value: Value) ->
 pub(crate) fn to_storage(resource: &Resource, version: usize, value: Value) -> Value {
     match pair(resource, version) {
         Some(("v1beta1", "v1alpha1")) => to_v1beta1(value),
+        // What came in as the storage version was pruned and filled when it was read.
+        _ if version == 0 => value,
         _ => relabelled(resource, 0, value),
     }
 }
@@ -31,18 +33,14 @@ fn pair(resource: &Resource, version: usize) -> Option<(&str, &str)> {
     (resource.webhook && version > 0).then(|| (&*resource.versions[0], &*resource.versions[version]))
 }
 
-/// Conversion strategy `None`: another `apiVersion`, without the fields that only the other version has.
+/// Conversion strategy `None`: another `apiVersion`, and of the object what that version's schema knows. Defaults come
+/// from the storage version alone.
 fn relabelled(resource: &Resource, version: usize, mut value: Value) -> Value {
     value["apiVersion"] = resource.api_version(version).into();
-    if resource.group == AGENTS {
-        let (foreign_spec, foreign_status) = match &*resource.versions[version] {
-            "v1alpha1" => ("operatingMode", "nodeName"),
-            _ => ("replicas", "replicas"),
-        };
-        for (section, foreign) in [("spec", foreign_spec), ("status", foreign_status)] {
-            if let Some(section) = value.get_mut(section).and_then(Value::as_object_mut) {
-                section.remove(foreign);
-            }
+    if let Some(custom) = resource.custom_version(version) {
+        custom.schema.prune(&mut value);
+        if version == 0 {
+            custom.schema.fill(&mut value);
         }
     }
     value

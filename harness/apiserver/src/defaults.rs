@@ -2,14 +2,21 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::clock;
-use crate::resource::{AGENTS, Resource};
+use crate::resource::Resource;
+use crate::{clock, crd};
 
 /// Defaults that every write fills in, since clients may leave them out of a PUT as well.
 pub(crate) fn apply(resource: &Resource, version: usize, object: &mut Value) {
-    if !resource.custom {
-        tidy(object);
+    if let Some(custom) = resource.custom_version(version) {
+        custom.schema.prune(object);
+        custom.schema.fill(object);
+        return;
     }
+    if resource.group == crd::GROUP {
+        // Schemas hold defaults of any shape, which are not to be tidied.
+        return crd::complete(object);
+    }
+    tidy(object);
     match (&*resource.group, &*resource.plural) {
         ("", "pods") => pod(object),
         ("", "services") => service(object),
@@ -23,7 +30,6 @@ pub(crate) fn apply(resource: &Resource, version: usize, object: &mut Value) {
         }
         ("", "persistentvolumeclaims") => set(object, "spec", "volumeMode", "Filesystem".into()),
         ("networking.k8s.io", "networkpolicies") => network_policy(object),
-        (AGENTS, "sandboxes") => sandbox(&resource.versions[version], object),
         _ => {}
     }
 }
@@ -346,18 +352,6 @@ fn network_policy(object: &mut Value) {
             }
         }
     }
-}
-
-fn sandbox(version: &str, object: &mut Value) {
-    // A schema's defaults fill in what is there: without a spec there is nothing to fill.
-    if object.get("spec").is_none() {
-        return;
-    }
-    match version {
-        "v1beta1" => set(object, "spec", "operatingMode", "Running".into()),
-        _ => set(object, "spec", "replicas", 1.into()),
-    }
-    set(object, "spec", "shutdownPolicy", "Retain".into());
 }
 
 fn node_status() -> Value {

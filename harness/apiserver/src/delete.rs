@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::crd;
 use crate::error::{ApiError, Cause};
 use crate::request::Query;
 use crate::resource::Resource;
@@ -139,6 +140,9 @@ pub(crate) fn plan(resource: &Resource, object: &Value, options: &Options, now: 
         let began = parse_seconds(mark).unwrap_or(now).saturating_sub(running.unsigned_abs());
         stamp(&mut next, began, asked);
         return finish(next, options, true, asked);
+    }
+    if resource.group == crd::GROUP {
+        return Deletion::Mark(crd::marked(next, &clock::rfc3339(now)));
     }
     let grace = if graceful { pods::grace(object, options.grace) } else { 0 };
     if graceful {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use tokio::time::{Duration, Instant};
 
+use crate::crd::{self, Agenda, Serving};
 use crate::object::{Object, View};
 use crate::resource::Resource;
 
@@ -121,10 +122,14 @@ pub(crate) struct Table {
     outdated: u64,
     /// Counts the definitions of the type: each rebuilds the watch caches.
     epoch: u64,
+    /// Watches of earlier definitions than this one are over.
+    over: u64,
     /// Revision at which the latest definition came.
     rebuilt_at: u64,
     /// Told after each change.
     news: tokio::sync::watch::Sender<u64>,
+    /// Of a type that a CRD defines: how far its storage is.
+    pub(crate) serving: Serving,
 }
 
 impl Table {
@@ -136,8 +141,10 @@ impl Table {
             outside: 0,
             outdated: 0,
             epoch: 0,
+            over: 0,
             rebuilt_at: 0,
             news: tokio::sync::watch::Sender::new(0),
+            serving: Serving::default(),
         }
     }
 
@@ -149,6 +156,11 @@ impl Table {
     /// Which definition of the type this is.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    /// Watches of earlier definitions than this one are over.
+    pub(crate) fn over(&self) -> u64 {
+        self.over
     }
 
     /// Revision at which the latest definition came.
@@ -231,13 +243,24 @@ pub(crate) struct History {
     /// Watches need a revision at or above this one on every server.
     window: u64,
     pub(crate) tables: Vec<Table>,
+    /// What is to happen to CRDs and their types.
+    pub(crate) agenda: Agenda,
+    /// The conversion webhook of Sandbox is played by this server.
+    pub(crate) webhook: bool,
 }
 
 impl History {
     pub(crate) fn new(resources: Vec<Resource>) -> History {
         // etcd starts at 1, and no client may see revision 0.
-        let tables = resources.into_iter().map(Table::new).collect();
-        History { revision: 1, compacted: 0, told: 0, window: 0, tables }
+        History {
+            revision: 1,
+            compacted: 0,
+            told: 0,
+            window: 0,
+            tables: resources.into_iter().map(Table::new).collect(),
+            agenda: Agenda::default(),
+            webhook: true,
+        }
     }
 
     /// The revision of the latest write of any type.
@@ -279,6 +302,7 @@ impl History {
         let revision = self.tick();
         let table = &mut self.tables[table];
         table.epoch += 1;
+        table.over = table.epoch;
         table.rebuilt_at = revision;
         table.news.send_replace(revision);
     }
@@ -328,9 +352,62 @@ impl History {
             None => change.departed(&table.resource).clone(),
         };
         debug_assert!(table.log.back().is_none_or(|last| last.revision < revision), "revisions rise");
-        table.log.push_back(Arc::new(change));
+        let change = Arc::new(change);
+        table.log.push_back(change.clone());
         table.news.send_replace(revision);
+        if table.resource.group == crd::GROUP {
+            let value = |object: &Option<Arc<Object>>| object.as_ref().map(|object| object.value().clone());
+            let (before, after) = (value(&change.before), value(&change.after));
+            crd::definition_changed(self, before.as_deref(), after.as_deref());
+        }
         stored
+    }
+
+    /// Stores an object that was there before everything else, without a revision of its own.
+    pub(crate) fn preload(&mut self, table: usize, key: &str, value: Value) {
+        let revision = self.revision;
+        let table = &mut self.tables[table];
+        table.live.insert(key.to_owned(), Arc::new(Object::new(&table.resource, revision, value)));
+    }
+
+    /// Adds a type, or one again that was removed. Its cache is cold.
+    pub(crate) fn install(&mut self, resource: Resource) {
+        let of = |t: &Table| t.resource.group == resource.group && t.resource.plural == resource.plural;
+        let at = self.tables.iter().position(of).unwrap_or_else(|| {
+            self.tables.push(Table::new(resource.clone()));
+            self.tables.len() - 1
+        });
+        let table = &mut self.tables[at];
+        table.resource = Arc::new(resource);
+        table.serving = Serving { retired: false, cache: crd::Cache::Cold, established: Some(Instant::now()) };
+        self.rebuild(at);
+    }
+
+    /// Changes a type under its objects. Watches that are open go on until [`History::end_watches`].
+    pub(crate) fn redefine(&mut self, table: usize, resource: Resource) {
+        let over = self.tables[table].over;
+        self.rebuild(table);
+        let table = &mut self.tables[table];
+        table.over = over;
+        table.resource = Arc::new(resource);
+        table.serving.cache = crd::Cache::Cold;
+        // Forms that were made by the old schemas are forgotten.
+        for object in table.live.values_mut() {
+            *object = Arc::new(Object::new(&table.resource, object.revision, Value::clone(object.value())));
+        }
+    }
+
+    /// Removes a type. Its objects are gone already.
+    pub(crate) fn retire(&mut self, table: usize) {
+        self.tables[table].serving.retired = true;
+        self.rebuild(table);
+    }
+
+    /// Ends the watches of all definitions before this one.
+    pub(crate) fn end_watches(&mut self, table: usize, epoch: u64) {
+        let table = &mut self.tables[table];
+        table.over = table.over.max(epoch);
+        table.news.send_modify(|_| {});
     }
 }
 

@@ -136,7 +136,10 @@ impl Object {
     pub(crate) fn form(&self, resource: &Resource, view: View) -> &Form {
         match view.position().checked_sub(1) {
             None => &self.storage,
-            Some(other) => self.others[other].get_or_init(|| Form::new(show(resource, view, &self.storage.value))),
+            // An object that is older than a change of its type may have fewer forms: it shows the stored one.
+            Some(other) => self.others.get(other).map_or(&self.storage, |form| {
+                form.get_or_init(|| Form::new(show(resource, view, &self.storage.value)))
+            }),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The verbs, each from a routed request to an answer.
 
+mod scale;
 mod subresources;
 
 use std::borrow::Cow;
@@ -81,6 +82,7 @@ impl<'a> Operation<'a> {
                 Verb::Update | Verb::Patch => self.update(verb, Part::Status),
                 _ => Err(self.not_allowed(verb)),
             },
+            (Some("scale"), verb) if let Some(paths) = self.resource.scale(self.version) => self.scale(verb, paths),
             (Some("eviction"), Verb::Create) if pods::graceful(self.resource) => self.evict(),
             (Some("binding"), verb) if pods::graceful(self.resource) => match verb {
                 Verb::Create => self.bind(),
@@ -105,13 +107,12 @@ impl<'a> Operation<'a> {
             "pods" => &["attach", "ephemeralcontainers", "exec", "log", "portforward", "proxy", "resize"][..],
             "services" | "nodes" => &["proxy"][..],
             "serviceaccounts" => &["token"][..],
-            "sandboxes" => &["scale"][..],
             _ => &[][..],
         };
         Err(if known.contains(&name) {
             ApiError::unsupported(format_args!("the subresource {}/{name}", self.resource.plural))
         } else if self.resource.custom {
-            ApiError::no_such_path()
+            ApiError::not_found(self.resource, self.name())
         } else {
             ApiError::no_such_resource()
         })
@@ -221,7 +222,8 @@ impl<'a> Operation<'a> {
     }
 
     pub(crate) fn selector(&self) -> Result<Selector, ApiError> {
-        Selector::parse(self.resource, self.query.text("labelSelector"), self.query.text("fieldSelector"))
+        let (labels, fields) = (self.query.text("labelSelector"), self.query.text("fieldSelector"));
+        Selector::parse(self.resource, self.version, labels, fields)
     }
 
     fn create(&self) -> Result<Answer, ApiError> {

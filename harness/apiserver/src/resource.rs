@@ -1,6 +1,9 @@
 //! The resource types that the server knows, and the few facts in which they differ.
 
 use std::borrow::Cow;
+use std::sync::Arc;
+
+use crate::crd::{self, CustomVersion, Definition, ScalePaths};
 
 /// Which versions of the agent-sandbox CRD the server serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -17,7 +20,7 @@ pub enum SandboxVersions {
 pub(crate) struct Resource {
     /// API group; empty for the core group.
     pub(crate) group: Cow<'static, str>,
-    /// Served versions. The first one is the storage version.
+    /// All versions; the first one is the storage version. A version that is not served is here too.
     pub(crate) versions: Vec<Cow<'static, str>>,
     /// Plural name, as it appears in paths.
     pub(crate) plural: Cow<'static, str>,
@@ -33,21 +36,40 @@ pub(crate) struct Resource {
     pub(crate) counts_generation: bool,
     /// Has a `status` that only the `/status` subresource writes.
     pub(crate) has_status: bool,
-    /// Field selectors other than `metadata.name` and `metadata.namespace`.
+    /// Field selectors other than `metadata.name` and `metadata.namespace`, of types that no CRD defines.
     pub(crate) fields: &'static [FieldLabel],
+    /// Has a `scale` subresource over `spec.replicas` and `status.replicas`, though no CRD says so.
+    pub(crate) scales: bool,
+    /// Other names of the type.
+    pub(crate) names: Names,
+    /// What its CRD says of a custom resource.
+    pub(crate) definition: Option<Arc<Definition>>,
+}
+
+/// How discovery names a type, besides its plural and its kind.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Names {
+    /// `configmap`.
+    pub(crate) singular: Cow<'static, str>,
+    /// `ConfigMapList`.
+    pub(crate) list: Cow<'static, str>,
+    /// `cm`.
+    pub(crate) short: Vec<Cow<'static, str>>,
+    /// `all`: groups of types that a client may ask for by one name.
+    pub(crate) categories: Vec<Cow<'static, str>>,
 }
 
 /// A field label that selectors may name.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FieldLabel {
     /// The label, which is also the dotted path of the field.
-    pub(crate) label: &'static str,
+    pub(crate) label: Cow<'static, str>,
     /// What an absent field counts as.
     pub(crate) absent: &'static str,
 }
 
 const fn field(label: &'static str) -> FieldLabel {
-    FieldLabel { label, absent: "" }
+    FieldLabel { label: Cow::Borrowed(label), absent: "" }
 }
 
 impl Resource {
@@ -69,7 +91,30 @@ impl Resource {
 
     /// The position of a served version.
     pub(crate) fn version(&self, name: &str) -> Option<usize> {
-        self.versions.iter().position(|v| v == name)
+        self.versions.iter().position(|v| v == name).filter(|version| self.serves(*version))
+    }
+
+    /// Whether requests may name that version.
+    pub(crate) fn serves(&self, version: usize) -> bool {
+        self.custom_version(version).is_none_or(|custom| custom.served)
+    }
+
+    /// What the CRD says of one version.
+    pub(crate) fn custom_version(&self, version: usize) -> Option<&CustomVersion> {
+        self.definition.as_ref().map(|definition| &definition.versions[version])
+    }
+
+    /// The paths behind the `scale` subresource, if the version has one.
+    pub(crate) fn scale(&self, version: usize) -> Option<&ScalePaths> {
+        match &self.definition {
+            Some(definition) => definition.versions[version].scale.as_ref(),
+            None => self.scales.then_some(const { &ScalePaths::BUILTIN }),
+        }
+    }
+
+    /// The field labels that selectors may name in that version.
+    pub(crate) fn field_labels(&self, version: usize) -> &[FieldLabel] {
+        self.custom_version(version).map_or(self.fields, |custom| &custom.fields)
     }
 
     /// The storage key, in the order in which lists show objects: `namespace/name` or `name`.
@@ -97,38 +142,57 @@ fn builtin(group: &'static str, plural: &'static str, kind: &'static str) -> Res
         counts_generation: false,
         has_status: false,
         fields: &[],
+        scales: false,
+        names: Names {
+            singular: kind.to_ascii_lowercase().into(),
+            list: format!("{kind}List").into(),
+            ..Names::default()
+        },
+        definition: None,
     }
 }
 
-/// All types of this server.
+/// All types of a new server.
 pub(crate) fn registry(sandbox: SandboxVersions, webhook: bool) -> Vec<Resource> {
     let cluster = |r: Resource| Resource { namespaced: false, ..r };
     let status = |r: Resource| Resource { has_status: true, ..r };
     let generation = |r: Resource| Resource { counts_generation: true, ..r };
     let fields = |r: Resource, fields| Resource { fields, ..r };
+    let short = |mut r: Resource, names: &[&'static str]| {
+        r.names.short = names.iter().map(|name| Cow::Borrowed(*name)).collect();
+        r
+    };
+    let category = |mut r: Resource, name: &'static str| {
+        r.names.categories = vec![name.into()];
+        r
+    };
+    let crds = short(builtin(crd::GROUP, "customresourcedefinitions", "CustomResourceDefinition"), &["crd", "crds"]);
     vec![
-        fields(cluster(status(builtin("", "namespaces", "Namespace"))), const { &[field("status.phase")] }),
-        fields(cluster(status(builtin("", "nodes", "Node"))), const { &[field("spec.unschedulable")] }),
-        fields(status(generation(builtin("", "pods", "Pod"))), POD_FIELDS),
-        fields(status(builtin("", "services", "Service")), const { &[field("spec.clusterIP"), field("spec.type")] }),
+        short(
+            fields(cluster(status(builtin("", "namespaces", "Namespace"))), const { &[field("status.phase")] }),
+            &["ns"],
+        ),
+        short(fields(cluster(status(builtin("", "nodes", "Node"))), const { &[field("spec.unschedulable")] }), &["no"]),
+        short(category(fields(status(generation(builtin("", "pods", "Pod"))), POD_FIELDS), "all"), &["po"]),
+        short(
+            category(
+                fields(
+                    status(builtin("", "services", "Service")),
+                    const { &[field("spec.clusterIP"), field("spec.type")] },
+                ),
+                "all",
+            ),
+            &["svc"],
+        ),
         fields(builtin("", "secrets", "Secret"), const { &[field("type")] }),
-        builtin("", "configmaps", "ConfigMap"),
-        builtin("", "serviceaccounts", "ServiceAccount"),
-        status(builtin("", "persistentvolumeclaims", "PersistentVolumeClaim")),
-        fields(builtin("", "events", "Event"), EVENT_FIELDS),
-        generation(builtin("networking.k8s.io", "networkpolicies", "NetworkPolicy")),
+        short(builtin("", "configmaps", "ConfigMap"), &["cm"]),
+        short(builtin("", "serviceaccounts", "ServiceAccount"), &["sa"]),
+        short(status(builtin("", "persistentvolumeclaims", "PersistentVolumeClaim")), &["pvc"]),
+        short(fields(builtin("", "events", "Event"), EVENT_FIELDS), &["ev"]),
+        short(generation(builtin("networking.k8s.io", "networkpolicies", "NetworkPolicy")), &["netpol"]),
         builtin("coordination.k8s.io", "leases", "Lease"),
-        Resource {
-            versions: match sandbox {
-                SandboxVersions::Both => vec!["v1beta1".into(), "v1alpha1".into()],
-                SandboxVersions::V1alpha1Only => vec!["v1alpha1".into()],
-            },
-            webhook,
-            custom: true,
-            counts_generation: true,
-            has_status: true,
-            ..builtin(AGENTS, "sandboxes", "Sandbox")
-        },
+        cluster(status(generation(category(crds, "api-extensions")))),
+        crd::resource(&crd::installed_sandbox(sandbox, webhook), webhook),
     ]
 }
 
@@ -137,7 +201,7 @@ const POD_FIELDS: &[FieldLabel] = &[
     field("spec.restartPolicy"),
     field("spec.schedulerName"),
     field("spec.serviceAccountName"),
-    FieldLabel { label: "spec.hostNetwork", absent: "false" },
+    FieldLabel { label: Cow::Borrowed("spec.hostNetwork"), absent: "false" },
     field("status.phase"),
     field("status.podIP"),
     field("status.nominatedNodeName"),

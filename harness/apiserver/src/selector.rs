@@ -1,5 +1,7 @@
 //! Label and field selectors (API concepts: "Labels and selectors", "Field selectors").
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
@@ -30,7 +32,7 @@ enum Test {
 
 #[derive(Clone, Debug, PartialEq)]
 struct FieldTerm {
-    path: &'static str,
+    path: Cow<'static, str>,
     absent: &'static str,
     value: String,
     equal: bool,
@@ -38,8 +40,8 @@ struct FieldTerm {
 
 impl Selector {
     /// Reads both query parameters; empty text selects everything.
-    pub(crate) fn parse(resource: &Resource, labels: &str, fields: &str) -> Result<Selector, ApiError> {
-        Ok(Selector { labels: parse_labels(labels)?, fields: parse_fields(resource, fields)? })
+    pub(crate) fn parse(resource: &Resource, version: usize, labels: &str, fields: &str) -> Result<Selector, ApiError> {
+        Ok(Selector { labels: parse_labels(labels)?, fields: parse_fields(resource, version, fields)? })
     }
 
     /// Nothing is filtered out.
@@ -49,7 +51,7 @@ impl Selector {
 
     /// Adds `metadata.name=name`, as the deprecated watch paths mean it.
     pub(crate) fn and_name(mut self, name: &str) -> Selector {
-        self.fields.push(FieldTerm { path: "metadata.name", absent: "", value: name.to_owned(), equal: true });
+        self.fields.push(FieldTerm { path: "metadata.name".into(), absent: "", value: name.to_owned(), equal: true });
         self
     }
 
@@ -245,7 +247,7 @@ fn parse_labels(text: &str) -> Result<Vec<Requirement>, ApiError> {
     }
 }
 
-fn parse_fields(resource: &Resource, text: &str) -> Result<Vec<FieldTerm>, ApiError> {
+fn parse_fields(resource: &Resource, version: usize, text: &str) -> Result<Vec<FieldTerm>, ApiError> {
     let mut terms = Vec::new();
     for term in text.split(',').filter(|term| !term.is_empty()) {
         let (label, value, equal) = if let Some((label, value)) = term.split_once("!=") {
@@ -257,17 +259,19 @@ fn parse_fields(resource: &Resource, text: &str) -> Result<Vec<FieldTerm>, ApiEr
         } else {
             return Err(ApiError::bad_request(format!("invalid selector: '{text}'; can't understand '{term}'")));
         };
-        let field = known_field(resource, label)?;
+        let field = known_field(resource, version, label)?;
         terms.push(FieldTerm { path: field.label, absent: field.absent, value: value.to_owned(), equal });
     }
     Ok(terms)
 }
 
-fn known_field(resource: &Resource, label: &str) -> Result<FieldLabel, ApiError> {
-    const METADATA: [FieldLabel; 2] =
-        [FieldLabel { label: "metadata.name", absent: "" }, FieldLabel { label: "metadata.namespace", absent: "" }];
-    if let Some(field) = METADATA.iter().chain(resource.fields).find(|f| f.label == label) {
-        return Ok(*field);
+fn known_field(resource: &Resource, version: usize, label: &str) -> Result<FieldLabel, ApiError> {
+    const METADATA: [FieldLabel; 2] = [
+        FieldLabel { label: Cow::Borrowed("metadata.name"), absent: "" },
+        FieldLabel { label: Cow::Borrowed("metadata.namespace"), absent: "" },
+    ];
+    if let Some(field) = METADATA.iter().chain(resource.field_labels(version)).find(|f| f.label == label) {
+        return Ok(field.clone());
     }
     Err(ApiError::bad_request(match (resource.custom, resource.fields.is_empty()) {
         (true, _) | (false, false) => format!("field label not supported: {label}"),
@@ -311,7 +315,7 @@ mod tests {
             ("app=x,missing", false, false),
         ];
         for (text, with, without) in table {
-            let selector = Selector::parse(&resource("pods"), text, "").expect(text);
+            let selector = Selector::parse(&resource("pods"), 0, text, "").expect(text);
             assert_eq!(selector.matches(&labels), with, "{text} on labelled");
             assert_eq!(selector.matches(&bare), without, "{text} on bare");
         }
@@ -331,7 +335,7 @@ mod tests {
             ("spec.hostNetwork=false", true),
         ];
         for (text, matches) in table {
-            assert_eq!(Selector::parse(&resource("pods"), "", text).expect(text).matches(&pod), matches, "{text}");
+            assert_eq!(Selector::parse(&resource("pods"), 0, "", text).expect(text).matches(&pod), matches, "{text}");
         }
     }
 
@@ -349,7 +353,7 @@ mod tests {
             ("sandboxes", "", "spec.operatingMode=Running", "field label not supported: spec.operatingMode"),
         ];
         for (plural, labels, fields, message) in table {
-            let error = Selector::parse(&resource(plural), labels, fields).expect_err(message);
+            let error = Selector::parse(&resource(plural), 0, labels, fields).expect_err(message);
             assert_eq!((error.code, error.message()), (400, message));
         }
     }

@@ -12,7 +12,6 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
 
-use crate::body;
 use crate::cache::{Caches, FAREWELL, Stage};
 use crate::error::ApiError;
 use crate::hooks::{Call, ConnInfo, Hooks, Plain, Refusal, Reply, Treatment};
@@ -20,8 +19,10 @@ use crate::operations::{Answer, Operation};
 use crate::request::{Place, Query, Target, Verb, target};
 use crate::resource::{Resource, SandboxVersions};
 use crate::response::{Body, Lost};
+use crate::route::{self, Found};
 use crate::store::Store;
 use crate::writer::Writer;
+use crate::{body, crd};
 
 /// Anything that can go wrong while a request's body is read.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -352,10 +353,21 @@ impl ApiServer {
         query: &Query,
         body: Bytes,
     ) -> (Response<Body>, Option<u64>) {
-        let (table, resource, version) = match self.find(&place) {
+        let verb = Verb::of(method, &place, query);
+        let found = route::find(&mut self.shared.store.lock(), &place, verb, query);
+        let Found { table, resource, version, wait } = match found {
             Ok(found) => found,
-            Err(error) => return (refusal(&error), None),
+            Err(lost) => {
+                let mut response = refusal(&lost.error);
+                if let Some((resource, version)) = lost.of {
+                    warn_of_deprecation(&resource, version, &mut response);
+                }
+                return (response, None);
+            }
         };
+        if let Some(wait) = wait {
+            tokio::time::sleep(wait).await;
+        }
         let text = |name: header::HeaderName| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
         let operation = Operation {
             store: &self.shared.store,
@@ -372,7 +384,7 @@ impl ApiServer {
             accept: text(header::ACCEPT),
             content_type: text(header::CONTENT_TYPE),
         };
-        let result = match Verb::of(method, &operation.place, query) {
+        let result = match verb {
             Some(verb) => operation.run(verb).await,
             None if resource.custom && method == Method::PUT => Err(ApiError::bad_request("name must be provided")),
             None => Err(ApiError::method_not_allowed()),
@@ -382,72 +394,11 @@ impl ApiServer {
             Ok(Answer { code, body, revision }) => (with_body(code, "application/json", body), revision),
             Err(error) => (refusal(&error), None),
         };
-        if let Some(warning) = deprecation(&resource, version) {
-            response.headers_mut().insert(header::WARNING, warning);
+        warn_of_deprecation(&resource, version, &mut response);
+        if resource.group == crd::GROUP && revision.is_some() {
+            tokio::spawn(crd::attend(self.shared.store.clone()));
         }
         (response, revision)
-    }
-
-    fn find(&self, place: &Place<'_>) -> Result<(usize, Arc<Resource>, usize), ApiError> {
-        let history = self.shared.store.lock();
-        let known = |t: &crate::history::Table| t.resource.group == place.group && t.resource.plural == place.plural;
-        let Some(table) = history.tables.iter().position(known) else {
-            return Err(unknown(place));
-        };
-        let resource = history.tables[table].resource.clone();
-        let Some(version) = resource.version(place.version) else {
-            return Err(if resource.custom { ApiError::no_such_path() } else { ApiError::no_such_resource() });
-        };
-        if place.namespace.is_some() != resource.namespaced && (place.namespace.is_some() || place.name.is_some()) {
-            return Err(if resource.custom { ApiError::no_such_path() } else { ApiError::no_such_resource() });
-        }
-        Ok((table, resource, version))
-    }
-}
-
-/// A resource that this server does not have. A real server has many more: those are refused as unsupported, so that
-/// nobody takes a gap of this server for an empty cluster.
-fn unknown(place: &Place<'_>) -> ApiError {
-    const MISSING: &[&str] = &[
-        "apps",
-        "batch",
-        "autoscaling",
-        "policy",
-        "rbac.authorization.k8s.io",
-        "authentication.k8s.io",
-        "authorization.k8s.io",
-        "apiextensions.k8s.io",
-        "apiregistration.k8s.io",
-        "admissionregistration.k8s.io",
-        "certificates.k8s.io",
-        "discovery.k8s.io",
-        "events.k8s.io",
-        "flowcontrol.apiserver.k8s.io",
-        "node.k8s.io",
-        "resource.k8s.io",
-        "scheduling.k8s.io",
-        "storage.k8s.io",
-    ];
-    const MISSING_CORE: &[&str] = &[
-        "bindings",
-        "componentstatuses",
-        "endpoints",
-        "limitranges",
-        "persistentvolumes",
-        "podtemplates",
-        "replicationcontrollers",
-        "resourcequotas",
-    ];
-    let missing = match place.group {
-        "" => MISSING_CORE.contains(&place.plural),
-        "networking.k8s.io" => place.plural != "nosuch",
-        group => MISSING.contains(&group),
-    };
-    let builtin = matches!(place.group, "" | "coordination.k8s.io" | "networking.k8s.io");
-    match (missing, builtin) {
-        (true, _) => ApiError::unsupported(format_args!("the resource {} in group {:?}", place.plural, place.group)),
-        (false, true) => ApiError::no_such_resource(),
-        (false, false) => ApiError::no_such_path(),
     }
 }
 
@@ -467,12 +418,12 @@ fn name_in(body: &[u8]) -> String {
     metadata.and_then(|metadata| metadata.name.or(metadata.generate_name)).unwrap_or_default()
 }
 
-fn deprecation(resource: &Resource, version: usize) -> Option<HeaderValue> {
-    if version == 0 || !resource.custom {
-        return None;
+/// Each answer in a deprecated version says so.
+fn warn_of_deprecation(resource: &Resource, version: usize, response: &mut Response<Body>) {
+    let Some(text) = resource.custom_version(version).and_then(|custom| custom.deprecation.as_ref()) else { return };
+    if let Ok(warning) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {
+        response.headers_mut().insert(header::WARNING, warning);
     }
-    let (old, new, kind) = (resource.api_version(version), resource.api_version(0), &resource.kind);
-    HeaderValue::from_str(&format!("299 - \"{old} {kind} is deprecated; use {new} {kind} instead\"")).ok()
 }
 
 fn version() -> Value {

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::{Value, json};
 
 use crate::clock;
+use crate::crd;
 use crate::history::History;
-use crate::resource::{Resource, SandboxVersions, registry};
+use crate::resource::{AGENTS, Resource, SandboxVersions, registry};
 use crate::write::{self, Subject};
 
 /// The objects of a cluster with their whole history. Cheap to clone; all clones are one store.
@@ -19,7 +20,13 @@ pub struct Store {
 
 impl Store {
     pub(crate) fn new(sandbox: SandboxVersions, webhook: bool) -> Store {
-        Store { history: Arc::new(Mutex::new(History::new(registry(sandbox, webhook)))) }
+        let mut history = History::new(registry(sandbox, webhook));
+        history.webhook = webhook;
+        if let Some(table) = position(&history, "customresourcedefinitions") {
+            let installed = crd::installed_sandbox(sandbox, webhook);
+            history.preload(table, &format!("sandboxes.{AGENTS}"), installed);
+        }
+        Store { history: Arc::new(Mutex::new(history)) }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, History> {
@@ -94,9 +101,9 @@ impl Store {
     }
 }
 
-/// The position of a type, by its plural name alone. Plural names are unique in this server.
+/// The position of a type, by its plural name alone: of built-in types, or else the first that a CRD made.
 pub(crate) fn position(history: &History, plural: &str) -> Option<usize> {
-    history.tables.iter().position(|table| table.resource.plural == plural)
+    history.tables.iter().position(|table| table.resource.plural == plural && !table.serving.retired)
 }
 
 /// What the keys of a namespace's objects begin with; everything when it is empty.

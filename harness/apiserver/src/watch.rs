@@ -402,7 +402,7 @@ impl Watch {
         let Source { store, caches, table, .. } = &self.source;
         let history = store.lock();
         let t = &history.tables[*table];
-        if t.epoch() != self.born.1 {
+        if self.born.1 < t.over() {
             // The type was defined anew.
             self.phase = Phase::Dropped;
             return true;

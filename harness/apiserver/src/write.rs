@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use crate::error::{ApiError, Cause};
 use crate::object::{Object, View};
 use crate::resource::Resource;
-use crate::{clock, convert, defaults, pods};
+use crate::{clock, convert, crd, defaults, pods};
 
 /// The object that a request is about, in the version that the request speaks.
 #[derive(Clone, Copy)]
@@ -102,7 +102,7 @@ pub(crate) fn created(
         body.as_object_mut().map(|o| o.remove("status"));
     }
     defaults::apply(resource, version, &mut body);
-    let causes = validate(resource, &body);
+    let causes = validate(resource, version, &body, None);
     if !causes.is_empty() {
         return Err(ApiError::invalid(resource, name, &causes));
     }
@@ -134,7 +134,7 @@ pub(crate) fn updated(
         Part::Status => status_part(resource, current, incoming),
     };
     defaults::apply(resource, version, &mut next);
-    let mut causes = validate(resource, &next);
+    let mut causes = validate(resource, version, &next, Some(current));
     causes.extend(new_finalizers(current, &next));
     if part == Part::Main {
         causes.extend(type_rules(resource, current, &next));
@@ -329,9 +329,12 @@ fn new_finalizers(current: &Value, next: &Value) -> Vec<Cause> {
     vec![cause.clone(), cause]
 }
 
-/// Checks of a whole object that do not look at the state before.
-fn validate(resource: &Resource, object: &Value) -> Vec<Cause> {
+/// Checks of a whole object. `old` is its state before an update, in the same version.
+fn validate(resource: &Resource, version: usize, object: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
+    if let Some(custom) = resource.custom_version(version) {
+        causes.extend(custom.schema.validate(object, old));
+    }
     let owners = object["metadata"]["ownerReferences"].as_array();
     let controllers = owners.into_iter().flatten().filter(|o| o["controller"] == true).count();
     if controllers > 1 {
@@ -360,15 +363,7 @@ fn validate(resource: &Resource, object: &Value) -> Vec<Cause> {
             causes.push(Cause::invalid("involvedObject.namespace", sent, "does not match event.namespace"));
         }
         "pods" if object.pointer("/spec/containers/0").is_none() => causes.push(Cause::required("spec.containers", "")),
-        "sandboxes" if object.pointer("/spec/podTemplate").is_none() => {
-            let missing = if object.get("spec").is_none() { "spec" } else { "spec.podTemplate" };
-            causes.push(Cause::required(missing, ""));
-            causes.push(Cause {
-                reason: "FieldValueInvalid",
-                message: "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation".into(),
-                field: "<nil>".into(),
-            });
-        }
+        "customresourcedefinitions" => causes.extend(crd::mistakes(object, old)),
         _ => {}
     }
     causes
@@ -385,13 +380,6 @@ fn label_value(text: &str) -> bool {
 fn type_rules(resource: &Resource, current: &Value, next: &Value) -> Vec<Cause> {
     match &*resource.plural {
         "pods" => pods::spec_changes(current, next).into_iter().collect(),
-        "sandboxes" if current["spec"].get("volumeClaimTemplates") != next["spec"].get("volumeClaimTemplates") => {
-            vec![Cause {
-                reason: "FieldValueInvalid",
-                message: "Invalid value: volumeClaimTemplates is immutable".into(),
-                field: "spec".into(),
-            }]
-        }
         "secrets" | "configmaps" if current["immutable"] == true && current.get("data") != next.get("data") => {
             vec![Cause::forbidden("data", "field is immutable when `immutable` is set")]
         }

@@ -43,7 +43,7 @@ fn the_generation_counts_changes_of_the_spec_alone() {
     let object = stored(&sandboxes, json!({}));
     let table: [(&str, Value, i64); 5] = [
         ("/spec/operatingMode", json!("Suspended"), 2),
-        ("/spec/new", json!(1), 2),
+        ("/spec/service", json!(true), 2),
         ("/metadata/labels", json!({"a": "b"}), 1),
         ("/metadata/annotations", json!({"a": "b"}), 1),
         ("/metadata/finalizers", json!(["x/y"]), 1),

@@ -1,0 +1,239 @@
+//! Custom resource definitions: objects that make types (Kubernetes docs: "Extend the Kubernetes API with
+//! CustomResourceDefinitions").
+
+mod admit;
+mod lifecycle;
+mod sandbox;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::clock;
+use crate::resource::{FieldLabel, Names, Resource, SandboxVersions};
+use crate::schema::Schema;
+
+pub(crate) use admit::{complete, mistakes};
+pub(crate) use lifecycle::{Agenda, Cache, Serving, attend, definition_changed, marked, settle};
+
+/// Group of the CRD type itself.
+pub(crate) const GROUP: &str = "apiextensions.k8s.io";
+
+/// The finalizer that keeps a CRD until its objects are gone.
+pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// What a CRD says, read once.
+#[derive(Debug)]
+pub(crate) struct Definition {
+    /// In the order of [`Resource::versions`]: the storage version first.
+    pub(crate) versions: Vec<CustomVersion>,
+    /// How objects get from one version to another.
+    pub(crate) conversion: Conversion,
+}
+
+/// One version of a custom resource.
+#[derive(Debug)]
+pub(crate) struct CustomVersion {
+    pub(crate) served: bool,
+    /// The text of the `Warning` that each request in a deprecated version gets.
+    pub(crate) deprecation: Option<String>,
+    pub(crate) schema: Schema,
+    /// The schema as it was written, for OpenAPI.
+    pub(crate) source: Value,
+    /// Has a `status` that only the `/status` subresource writes.
+    pub(crate) has_status: bool,
+    pub(crate) scale: Option<ScalePaths>,
+    pub(crate) columns: Vec<Column>,
+    /// `selectableFields`.
+    pub(crate) fields: Vec<FieldLabel>,
+}
+
+/// `spec.conversion`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Conversion {
+    /// Another `apiVersion`, and what the requested version's schema knows.
+    None,
+    /// The agent-sandbox webhook, played by this server.
+    Sandbox,
+    /// A webhook that nobody plays: as if nothing listened at its address.
+    Unreachable {
+        /// What the API server would post to.
+        url: String,
+        /// `host:port`.
+        address: String,
+    },
+}
+
+/// The members behind the `scale` subresource, as paths of member names.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ScalePaths {
+    pub(crate) spec: Cow<'static, str>,
+    pub(crate) status: Cow<'static, str>,
+    pub(crate) selector: Option<Cow<'static, str>>,
+}
+
+impl ScalePaths {
+    /// Those of the built-in workloads.
+    pub(crate) const BUILTIN: ScalePaths =
+        ScalePaths { spec: Cow::Borrowed(".spec.replicas"), status: Cow::Borrowed(".status.replicas"), selector: None };
+}
+
+/// One of `additionalPrinterColumns`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Column {
+    pub(crate) name: String,
+    /// `string`, `integer`, `number`, `boolean`, `date`.
+    pub(crate) kind: String,
+    pub(crate) format: String,
+    pub(crate) description: String,
+    pub(crate) priority: i64,
+    pub(crate) path: String,
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn texts(value: &Value) -> Vec<Cow<'static, str>> {
+    value.as_array().into_iter().flatten().map(|v| text(v).into()).collect()
+}
+
+/// The type that a CRD object defines. `webhook`: the conversion of Sandbox is played by this server.
+pub(crate) fn resource(crd: &Value, webhook: bool) -> Resource {
+    let spec = &crd["spec"];
+    let mut versions: Vec<&Value> = spec["versions"].as_array().into_iter().flatten().collect();
+    // Stable: the storage version first, the others as they were written.
+    versions.sort_by_key(|version| version["storage"] != true);
+    let names = &spec["names"];
+    let (group, kind) = (text(&spec["group"]), text(&names["kind"]));
+    let storage = versions.first().map(|v| text(&v["name"])).unwrap_or_default();
+    let conversion = conversion(spec, &group, webhook);
+    let plays_sandbox = conversion == Conversion::Sandbox;
+    let custom: Vec<CustomVersion> =
+        versions.iter().map(|version| custom_version(version, &group, &kind, &storage)).collect();
+    Resource {
+        versions: versions.iter().map(|v| text(&v["name"]).into()).collect(),
+        plural: text(&names["plural"]).into(),
+        namespaced: spec["scope"] != "Cluster",
+        webhook: plays_sandbox,
+        custom: true,
+        counts_generation: true,
+        has_status: custom.iter().any(|version| version.has_status),
+        fields: &[],
+        scales: false,
+        names: Names {
+            singular: names["singular"].as_str().map_or_else(|| kind.to_lowercase(), str::to_owned).into(),
+            list: names["listKind"].as_str().map_or_else(|| format!("{kind}List"), str::to_owned).into(),
+            short: texts(&names["shortNames"]),
+            categories: texts(&names["categories"]),
+        },
+        group: group.into(),
+        kind: kind.into(),
+        definition: Some(Arc::new(Definition { versions: custom, conversion })),
+    }
+}
+
+fn conversion(spec: &Value, group: &str, webhook: bool) -> Conversion {
+    if spec["conversion"]["strategy"] != "Webhook" {
+        return Conversion::None;
+    }
+    if webhook && group == crate::resource::AGENTS && spec["names"]["plural"] == "sandboxes" {
+        return Conversion::Sandbox;
+    }
+    let client = &spec["conversion"]["webhook"]["clientConfig"];
+    let url = match client["url"].as_str() {
+        Some(url) => url.to_owned(),
+        None => {
+            let service = &client["service"];
+            let port = service["port"].as_i64().unwrap_or(443);
+            let path = service["path"].as_str().unwrap_or_default();
+            format!("https://{}.{}.svc:{port}{path}", text(&service["name"]), text(&service["namespace"]))
+        }
+    };
+    let host = url.split("://").nth(1).unwrap_or_default().split('/').next().unwrap_or_default();
+    let address = if host.contains(':') { host.to_owned() } else { format!("{host}:443") };
+    Conversion::Unreachable { url, address }
+}
+
+fn custom_version(version: &Value, group: &str, kind: &str, storage: &str) -> CustomVersion {
+    let name = text(&version["name"]);
+    let source = version["schema"]["openAPIV3Schema"].clone();
+    let scale = version["subresources"].get("scale").filter(|scale| scale.is_object());
+    let deprecated = version["deprecated"] == true;
+    let deprecation = deprecated.then(|| match version["deprecationWarning"].as_str() {
+        Some(warning) => warning.to_owned(),
+        None => format!("{group}/{name} {kind} is deprecated; use {group}/{storage} {kind}"),
+    });
+    let column = |column: &Value| Column {
+        name: text(&column["name"]),
+        kind: text(&column["type"]),
+        format: text(&column["format"]),
+        description: text(&column["description"]),
+        priority: column["priority"].as_i64().unwrap_or(0),
+        path: text(&column["jsonPath"]),
+    };
+    CustomVersion {
+        served: version["served"] == true,
+        deprecation,
+        schema: Schema::compile(&source),
+        source,
+        has_status: version["subresources"].get("status").is_some_and(Value::is_object),
+        scale: scale.map(|scale| ScalePaths {
+            spec: text(&scale["specReplicasPath"]).into(),
+            status: text(&scale["statusReplicasPath"]).into(),
+            selector: scale["labelSelectorPath"].as_str().map(|path| path.to_owned().into()),
+        }),
+        columns: version["additionalPrinterColumns"].as_array().into_iter().flatten().map(column).collect(),
+        fields: version["selectableFields"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|field| FieldLabel {
+                label: text(&field["jsonPath"]).trim_start_matches('.').to_owned().into(),
+                absent: "",
+            })
+            .collect(),
+    }
+}
+
+/// `status` of a CRD whose names are free, established or about to be.
+fn accepted(crd: &Value, established: bool, now: &str) -> Value {
+    let names = &crd["spec"]["names"];
+    let (status, reason) = if established { ("True", "InitialNamesAccepted") } else { ("False", "Installing") };
+    json!({
+        "conditions": [
+            {
+                "type": "NamesAccepted", "status": "True", "lastTransitionTime": now,
+                "reason": "NoConflicts", "message": "no conflicts found",
+            },
+            {
+                "type": "Established", "status": status, "lastTransitionTime": now,
+                "reason": reason, "message": "the initial names have been accepted",
+            },
+        ],
+        "acceptedNames": names,
+        "storedVersions": crd["status"]["storedVersions"],
+    })
+}
+
+/// The CRD of Sandbox as it is stored once it was installed.
+pub(crate) fn installed_sandbox(versions: SandboxVersions, webhook: bool) -> Value {
+    let mut crd = sandbox::definition(versions, webhook);
+    let now = clock::rfc3339(clock::now());
+    complete(&mut crd);
+    crd["metadata"]["uid"] = clock::uid().into();
+    crd["metadata"]["creationTimestamp"] = now.as_str().into();
+    crd["metadata"]["generation"] = 1.into();
+    crd["status"] = accepted(&crd, true, &now);
+    crd
+}
+
+/// Whether a condition of a CRD is true.
+fn is(crd: &Value, condition: &str) -> bool {
+    let conditions = crd["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|c| c["type"] == condition && c["status"] == "True")
+}
+
+#[cfg(test)]
+mod tests;

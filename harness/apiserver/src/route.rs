@@ -1,0 +1,151 @@
+//! From a path to a type: which resource a request is about, and whether it is served now.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::crd::{self, Conversion};
+use crate::error::ApiError;
+use crate::history::{History, Table};
+use crate::request::{Place, Query, Verb};
+use crate::resource::Resource;
+
+/// What a request is about.
+pub(crate) struct Found {
+    pub(crate) table: usize,
+    pub(crate) resource: Arc<Resource>,
+    pub(crate) version: usize,
+    /// The request has to wait that long first.
+    pub(crate) wait: Option<Duration>,
+}
+
+/// A refusal, and the type that it is about if there is one.
+pub(crate) struct Lost {
+    pub(crate) error: ApiError,
+    pub(crate) of: Option<(Arc<Resource>, usize)>,
+}
+
+impl From<ApiError> for Lost {
+    fn from(error: ApiError) -> Lost {
+        Lost { error, of: None }
+    }
+}
+
+/// Finds the type behind a path, and asks whether its storage is ready.
+pub(crate) fn find(history: &mut History, place: &Place<'_>, verb: Option<Verb>, query: &Query) -> Result<Found, Lost> {
+    crd::settle(history);
+    let known = |t: &Table| t.resource.plural == place.plural && t.resource.group == place.group && !t.serving.retired;
+    let Some(table) = history.tables.iter().position(known) else {
+        return Err(unknown(history, place).into());
+    };
+    let resource = history.tables[table].resource.clone();
+    let absent = || if resource.custom { ApiError::no_such_path() } else { ApiError::no_such_resource() };
+    let Some(version) = resource.version(place.version) else { return Err(absent().into()) };
+    if place.namespace.is_some() != resource.namespaced && (place.namespace.is_some() || place.name.is_some()) {
+        return Err(absent().into());
+    }
+    let refused = |error| Lost { error, of: Some((resource.clone(), version)) };
+    let cached = matches!(verb, Some(Verb::List | Verb::Watch))
+        || (verb == Some(Verb::Get) && !query.text("resourceVersion").is_empty());
+    if let Some(error) = unconvertible(history, table, &resource, version, place, verb) {
+        return Err(refused(error));
+    }
+    let serving = &mut history.tables[table].serving;
+    if !serving.touch() && cached && !exact(query) {
+        return Err(refused(ApiError::initializing()));
+    }
+    let wait = if verb == Some(Verb::Create) { serving.settling() } else { None };
+    Ok(Found { table, resource, version, wait })
+}
+
+/// Exact reads of the past do not need the cache.
+fn exact(query: &Query) -> bool {
+    query.text("resourceVersionMatch") == "Exact"
+}
+
+/// What becomes of a request in a version that only a webhook could convert, where none answers.
+fn unconvertible(
+    history: &History,
+    table: usize,
+    resource: &Resource,
+    version: usize,
+    place: &Place<'_>,
+    verb: Option<Verb>,
+) -> Option<ApiError> {
+    let Some(Conversion::Unreachable { url, address }) = resource.definition.as_ref().map(|d| &d.conversion) else {
+        return None;
+    };
+    if version == 0 {
+        return None;
+    }
+    let failed = |from: usize| {
+        format!(
+            "conversion webhook for {}, Kind={} failed: Post \"{url}?timeout=30s\": dial tcp {address}: connect: connection refused",
+            resource.api_version(from),
+            resource.kind
+        )
+    };
+    let key = resource.key(place.namespace.unwrap_or_default(), place.name.unwrap_or_default());
+    match verb? {
+        Verb::List | Verb::Watch if history.tables[table].live.is_empty() => None,
+        Verb::List | Verb::Watch => {
+            let what = format!("failed to list {}, Kind={}", resource.api_version(version), resource.kind);
+            let message = format!("storage is (re)initializing: {what}: {}", failed(0));
+            Some(ApiError::too_many_requests(&message, 1))
+        }
+        Verb::Create => Some(ApiError::internal(failed(version))),
+        _ if history.get(table, &key).is_some() => Some(ApiError::internal(failed(0))),
+        _ => None,
+    }
+}
+
+/// Groups that a real server has and this one lacks, in part or as a whole. What is missing there is refused as
+/// unsupported, so that nobody takes a gap of this server for an empty cluster.
+const MISSING: &[&str] = &[
+    "apps",
+    "batch",
+    "autoscaling",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "apiregistration.k8s.io",
+    "admissionregistration.k8s.io",
+    "certificates.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+    "node.k8s.io",
+    "resource.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+];
+
+/// Types that a real server has and this one lacks, in groups that this one serves.
+const MISSING_TYPES: &[(&str, &[&str])] = &[
+    (
+        "",
+        &[
+            "bindings",
+            "componentstatuses",
+            "endpoints",
+            "limitranges",
+            "persistentvolumes",
+            "podtemplates",
+            "replicationcontrollers",
+            "resourcequotas",
+        ],
+    ),
+    ("networking.k8s.io", &["ingressclasses", "ingresses", "ipaddresses", "servicecidrs"]),
+    ("coordination.k8s.io", &["leasecandidates"]),
+];
+
+fn unknown(history: &History, place: &Place<'_>) -> ApiError {
+    let listed = |(group, types): &(&str, &[&str])| *group == place.group && types.contains(&place.plural);
+    let serves = |t: &Table| t.resource.group == place.group && !t.resource.custom;
+    let builtin = history.tables.iter().any(serves);
+    if MISSING_TYPES.iter().any(listed) || (!builtin && MISSING.contains(&place.group)) {
+        let what = format_args!("the resource {} in group {:?}", place.plural, place.group);
+        return ApiError::unsupported(what);
+    }
+    if builtin { ApiError::no_such_resource() } else { ApiError::no_such_path() }
+}
