@@ -44,8 +44,8 @@ pub(crate) fn find(history: &mut History, place: &Place<'_>, verb: Option<Verb>,
         return Err(absent().into());
     }
     let refused = |error| Lost { error, of: Some((resource.clone(), version)) };
-    let cached = matches!(verb, Some(Verb::List | Verb::Watch))
-        || (verb == Some(Verb::Get) && !query.text("resourceVersion").is_empty());
+    // A cache that is being filled passes single objects on to storage.
+    let cached = matches!(verb, Some(Verb::List | Verb::Watch));
     if let Some(error) = unconvertible(history, table, &resource, version, place, verb) {
         return Err(refused(error));
     }

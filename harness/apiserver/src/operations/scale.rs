@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::{Answer, Operation};
 use crate::crd::ScalePaths;
 use crate::error::{ApiError, Cause};
-use crate::object::View;
+use crate::object::{View, show};
 use crate::patch::PatchKind;
 use crate::request::Verb;
 use crate::resource::Resource;
@@ -39,15 +39,15 @@ impl Operation<'_> {
         let (next, revision) = match updated {
             Updated::Unchanged => (current, None),
             Updated::Changed(next) | Updated::Released(next) if self.dry_run() => {
-                (crate::object::show(self.resource, whole, &next), None)
+                (show(self.resource, whole, &next).into(), None)
             }
             Updated::Changed(next) => {
                 let object = history.commit(self.table, &key, Some(next));
-                (object.form(self.resource, whole).value().clone().into(), Some(object.revision))
+                (object.form(self.resource, whole).value().clone(), Some(object.revision))
             }
             Updated::Released(last) => {
                 let gone = history.commit(self.table, &key, None);
-                (crate::object::show(self.resource, whole, &last), Some(gone.revision))
+                (show(self.resource, whole, &last).into(), Some(gone.revision))
             }
         };
         Ok(Answer::status(StatusCode::OK, &shown(self.resource, paths, &next)?, revision))
