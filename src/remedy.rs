@@ -45,6 +45,33 @@ remedies! {
     OffAndEmptyIsSuspended = "off-and-empty-is-suspended", RECOMMENDED,
         "The driver's converter says Suspended=True of a resource that is switched off, unmarked and without a workload Pod.",
         "NVIDIA/OpenShell#4371, reconcile direction";
+    SnapshotCarriesEpoch = "snapshot-carries-epoch", RECOMMENDED,
+        "Each snapshot names the operation that its resource was under; the gateway drops those of an operation before.",
+        "NVIDIA/OpenShell#5195 and #4371, structural";
+    StartFromEmptyProvisioning = "start-from-empty-provisioning", PROPOSED,
+        "StartSandbox takes a Provisioning row whose resource is off, unmarked and without a workload Pod, and keeps its identity.",
+        "NVIDIA/OpenShell#4371, start direction";
+    StopFromError = "stop-from-error", RECOMMENDED,
+        "StopSandbox takes a row in Error, whatever the driver's reason; only release 0.1.2 lacks it.",
+        "NVIDIA/OpenShell#4231";
+    StopFromProvisioning = "stop-from-provisioning", RECOMMENDED,
+        "StopSandbox takes a Provisioning row: it waits for a running create, then stops what is there.",
+        "NVIDIA/OpenShell#4371";
+    SweepSettlesEmptyProvisioning = "sweep-settles-empty-provisioning", PROPOSED,
+        "The sweep makes a Provisioning row Stopped once two sweeps in a row found it off, unmarked and without a workload Pod.",
+        "NVIDIA/OpenShell#4371, reconcile direction";
+    DeadlineAfterReady = "deadline-after-ready", RECOMMENDED,
+        "A row that falls from Ready to Provisioning gets a deadline again, so it ends in an Error that can be started.",
+        "NVIDIA/OpenShell#4371";
+    IdentityFromSnapshot = "identity-from-snapshot", RECOMMENDED,
+        "A row whose create was never bound to its compute takes the identity from the driver's snapshot.",
+        "crash between the driver's create and the binding of its result";
+    StoppedNeedsNoPod = "stopped-needs-no-pod", RECOMMENDED,
+        "A snapshot ends a stop only if the workload Pod is gone, not if the resource says Suspended while it still ends.",
+        "NVIDIA/OpenShell#2820, with agent-sandbox v0.5.0 to v0.5.3";
+    UnchangedIsNotWritten = "unchanged-is-not-written", PROPOSED,
+        "A snapshot that changes nothing of a row does not write it, so its version stays.",
+        "version conflicts by repeated snapshots";
     SuspensionSaysWhy = "suspension-says-why", PROPOSED,
         "The driver notes on the resource why a lost dependency suspended it, and publishes that as a condition.",
         "NVIDIA/OpenShell#4371";
@@ -62,6 +89,46 @@ remedies! {
         "The driver compares the fence with the one noted only while the sandbox should run or has a marker.",
         "NVIDIA/OpenShell#3525";
 
+    ReadyBeatsSuspended = "ready-beats-suspended", MERGED,
+        "A resource that is Ready counts as running even if a Suspended=True from before its resume still stands there.",
+        "NVIDIA/OpenShell#2932, fixed by #2933";
+    StartingIsRevalidated = "starting-is-revalidated", MERGED,
+        "A snapshot of a Starting row waits for the running start and is read again before it is believed.",
+        "NVIDIA/OpenShell#3132";
+    ExitTombstone = "exit-tombstone", MERGED,
+        "While a row is Starting, the exit report of the run before is told by its instance and ignored.",
+        "NVIDIA/OpenShell#2857";
+    DeletingIgnoresSnapshots = "deleting-ignores-snapshots", MERGED,
+        "Snapshots of the watch and the sweep are not applied to a row that is being deleted.",
+        "NVIDIA/OpenShell#2326";
+    LockPerSandbox = "lock-per-sandbox", MERGED,
+        "Rows are locked one by one, and not over a driver call; before, one lock served all and a delete held it.",
+        "NVIDIA/OpenShell#2326";
+    SweepPrunesMissing = "sweep-prunes-missing", MERGED,
+        "The sweep settles rows whose resource is gone, for a deletion that no watch event told.",
+        "NVIDIA/OpenShell#2532";
+    SessionLossIsNotTerminal = "session-loss-is-not-terminal", MERGED,
+        "A Ready sandbox whose supervisor's session ends becomes Provisioning; before, it became Error.",
+        "NVIDIA/OpenShell#3308";
+    OwnedWorkers = "owned-workers", MERGED,
+        "An accepted start, stop or delete is carried out to its end even if the client that asked goes away.",
+        "NVIDIA/OpenShell#2653";
+    StartupRedrives = "startup-redrives", MERGED,
+        "A gateway that starts drives the stops and starts that its process before has left unfinished.",
+        "NVIDIA/OpenShell#2653, #2179";
+
+    BelieveAnySnapshot = "believe-any-snapshot", MUTANT,
+        "A wrong fix: every snapshot decides the phase, whatever the row was told to do.",
+        "guards of the snapshot table";
+    RowsFromSnapshots = "rows-from-snapshots", MUTANT,
+        "A wrong fix: a snapshot of an unknown sandbox makes a row.",
+        "guards of watch-beats-create-row and delete-is-one-way";
+    SweepSleeps = "sweep-sleeps", MUTANT,
+        "A wrong saving: the sweep never runs, so an event that was lost is never made up for.",
+        "guards of last-event-lost-to-cas and relist-hides-delete";
+    StartingIgnoresExits = "starting-ignores-exits", MUTANT,
+        "A wrong fix: no exit report counts while a row is Starting, not even that of the new run.",
+        "guards of NVIDIA/OpenShell#2857";
     StoppedIgnoresEverything = "stopped-ignores-everything", MUTANT,
         "A wrong fix: a Stopped row ignores every snapshot, so a lost start is never seen.",
         "guards of NVIDIA/OpenShell#5195, criterion 3";

@@ -93,7 +93,7 @@ fn remedy_sets() -> impl Iterator<Item = Remedies> {
     ];
     (0..16u32).map(move |bits| {
         let on = proposed.into_iter().enumerate().filter(move |(n, _)| bits & 1 << n != 0).map(|(_, r)| r);
-        on.fold(Remedies::NONE, Remedies::with)
+        on.fold(Remedies::as_reported(), Remedies::with)
     })
 }
 
@@ -168,7 +168,7 @@ impl Cell {
         Context { session_connected: self.session, remedies, ..Default::default() }
     }
     fn verdict(self, remedies: Remedies) -> Verdict {
-        verdict(&self.stored(), self.snapshot(remedies).status.as_ref(), &self.context(remedies))
+        verdict(&self.stored(), &self.snapshot(remedies), &self.context(remedies))
     }
     fn doubt(self, remedies: Remedies) -> Option<Doubt> {
         let snapshot = self.snapshot(remedies);
@@ -252,17 +252,17 @@ fn reported() -> impl Iterator<Item = Cell> {
 fn as_reported_a_stop_snapshot_takes_a_stopped_row_to_provisioning() {
     let begin = reported().filter(|c| c.phase == "releasing" && !c.session);
     for cell in begin {
-        assert_eq!(cell.after(Remedies::NONE), SandboxPhase::Provisioning, "{cell:?}");
-        assert_eq!(cell.doubt(Remedies::NONE), None, "it is applied as it comes: {cell:?}");
+        assert_eq!(cell.after(Remedies::as_reported()), SandboxPhase::Provisioning, "{cell:?}");
+        assert_eq!(cell.doubt(Remedies::as_reported()), None, "it is applied as it comes: {cell:?}");
     }
     // The same in every phase of the marker, since nobody looks at it.
-    assert!(reported().all(|cell| cell.after(Remedies::NONE) != SandboxPhase::Stopped));
+    assert!(reported().all(|cell| cell.after(Remedies::as_reported()) != SandboxPhase::Stopped));
 }
 
 #[test]
 fn each_recommended_remedy_alone_keeps_a_stopped_row_stopped() {
     for remedy in [Remedy::StopMarkerIsNotStart, Remedy::StartingNeedsAStart] {
-        let remedies = Remedies::NONE.with(remedy);
+        let remedies = Remedies::as_reported().with(remedy);
         for cell in reported() {
             assert_eq!(cell.after(remedies), SandboxPhase::Stopped, "{cell:?} with {}", remedy.name());
         }
@@ -271,7 +271,7 @@ fn each_recommended_remedy_alone_keeps_a_stopped_row_stopped() {
 
 #[test]
 fn revalidation_lets_no_stop_snapshot_through_unconfirmed() {
-    let remedies = Remedies::NONE.with(Remedy::StoppedIsRevalidated);
+    let remedies = Remedies::as_reported().with(Remedy::StoppedIsRevalidated);
     for cell in reported() {
         assert_eq!(cell.doubt(remedies), Some(Doubt::StartsStopped), "{cell:?}");
     }
@@ -279,7 +279,7 @@ fn revalidation_lets_no_stop_snapshot_through_unconfirmed() {
 
 #[test]
 fn keeping_suspended_alone_helps_only_once_the_controller_has_written_it() {
-    let remedies = Remedies::NONE.with(Remedy::SuspendedSurvivesStopMarker);
+    let remedies = Remedies::as_reported().with(Remedy::SuspendedSurvivesStopMarker);
     for cell in reported() {
         let stays = cell.after(remedies) == SandboxPhase::Stopped;
         assert_eq!(stays, cell.controller == Controller::Suspended, "{cell:?}");
@@ -296,14 +296,14 @@ fn a_start_in_flight_leaves_a_stale_stopped_row_under_every_set_of_remedies() {
         for remedies in remedy_sets() {
             assert_ne!(cell.after(remedies), SandboxPhase::Stopped, "{cell:?} under {remedies:?}");
         }
-        let mutant = Remedies::NONE.with(Remedy::StoppedIgnoresEverything);
+        let mutant = Remedies::as_reported().with(Remedy::StoppedIgnoresEverything);
         assert_eq!(cell.after(mutant), SandboxPhase::Stopped, "the mutant never sees it: {cell:?}");
     }
 }
 
 #[test]
 fn an_operation_that_nobody_knows_is_no_start_with_the_drivers_remedy() {
-    let remedies = Remedies::NONE.with(Remedy::StopMarkerIsNotStart);
+    let remedies = Remedies::as_reported().with(Remedy::StopMarkerIsNotStart);
     let unknown = |c: &Cell| c.row == SandboxPhase::Stopped && matches!(c.operation, Missing | Unknown);
     for cell in cells().filter(unknown) {
         assert_eq!(cell.after(remedies), SandboxPhase::Stopped, "{cell:?}");

@@ -105,6 +105,7 @@ pub fn convert(sandbox: &Sandbox, dependencies: Dependencies, remedies: Remedies
         workspace: workspace.to_owned(),
         spec: None,
         status,
+        origin: None,
     })
 }
 

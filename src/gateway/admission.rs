@@ -3,6 +3,7 @@
 use tonic::{Code, Status};
 
 use crate::pb::openshell::{Sandbox, SandboxPhase};
+use crate::remedy::{Remedies, Remedy};
 
 use super::Profile;
 use super::phases;
@@ -45,6 +46,9 @@ pub enum Stop {
 pub enum Start {
     /// Becomes Starting under the next identity.
     Begin,
+    /// Is Provisioning: becomes Starting under the identity that it has, but only if the driver shows now that the compute
+    /// is off and empty (remedy `start-from-empty-provisioning`).
+    IfEmpty,
     /// Is Starting already: the driver is driven once more with the same identity.
     Redrive,
     /// Is Ready already.
@@ -73,15 +77,17 @@ pub enum Session {
 ///
 /// # Errors
 /// The refusal of the profile, always `FAILED_PRECONDITION`.
-pub fn stop(profile: Profile, row: &Sandbox) -> Result<Stop, Refusal> {
+pub fn stop(profile: Profile, remedies: Remedies, row: &Sandbox) -> Result<Stop, Refusal> {
     use SandboxPhase::*;
+    let from_error = profile == Profile::Cc0642fa8 || remedies.has(Remedy::StopFromError);
     match (profile, row.phase()) {
         (_, Ready) => Ok(Stop::Begin),
         (_, Stopping) => Ok(Stop::Redrive),
         (_, Stopped) => Ok(Stop::AtRest),
         (Profile::Cc0642fa8, Completed) => Ok(Stop::AtRest),
         (Profile::Cc0642fa8, Starting) if row.is_automatic_restart() => Ok(Stop::Begin),
-        (Profile::Cc0642fa8, Error) => match row.error_kind() {
+        (_, Provisioning) if remedies.has(Remedy::StopFromProvisioning) => Ok(Stop::Begin),
+        (_, Error) if from_error => match row.error_kind() {
             Some(ErrorKind::MainProcessFailed) => Ok(Stop::AtRest),
             Some(ErrorKind::TimedOut { .. }) => Err(Refusal::precondition(format!(
                 "sandbox provisioning timed out and its cleanup owns the stop: start the sandbox instead (current phase: {})",
@@ -104,9 +110,10 @@ pub fn stop(profile: Profile, row: &Sandbox) -> Result<Stop, Refusal> {
 ///
 /// # Errors
 /// Always `FAILED_PRECONDITION`.
-pub fn start(row: &Sandbox) -> Result<Start, Refusal> {
+pub fn start(remedies: Remedies, row: &Sandbox) -> Result<Start, Refusal> {
     use SandboxPhase::*;
     match (row.phase(), row.error_kind()) {
+        (Provisioning, _) if remedies.has(Remedy::StartFromEmptyProvisioning) => Ok(Start::IfEmpty),
         (Ready, _) => Ok(Start::Running),
         (Starting, _) => Ok(Start::Redrive),
         (Stopped | Completed, _)
@@ -115,11 +122,22 @@ pub fn start(row: &Sandbox) -> Result<Start, Refusal> {
             "sandbox provisioning timed out and its cleanup is still pending (current phase: {})",
             phases::phase_name(Error)
         ))),
-        (phase, _) => Err(Refusal::precondition(format!(
-            "sandbox must be Stopped, Completed, or a failed main-process Error to start (current phase: {})",
-            phases::phase_name(phase)
-        ))),
+        (phase, _) => Err(cannot_start(phase)),
     }
+}
+
+/// The refusal of a start in this phase.
+pub fn cannot_start(phase: SandboxPhase) -> Refusal {
+    Refusal::precondition(format!(
+        "sandbox must be Stopped, Completed, or a failed main-process Error to start (current phase: {})",
+        phases::phase_name(phase)
+    ))
+}
+
+/// Which of stop and start this row admits, joined by a comma: the ways out of it, beside a delete.
+pub fn admitted(profile: Profile, remedies: Remedies, row: &Sandbox) -> String {
+    let ways = [("start", start(remedies, row).is_ok()), ("stop", stop(profile, remedies, row).is_ok())];
+    ways.into_iter().filter_map(|(name, open)| open.then_some(name)).collect::<Vec<_>>().join(",")
 }
 
 /// What deleting this row means. Every phase may be deleted.
@@ -188,6 +206,9 @@ mod tests {
     use super::super::record::MAIN_PROCESS_FAILED;
     use super::*;
 
+    /// Admission asks for proposed remedies alone.
+    const REPORTED: Remedies = Remedies::NONE;
+
     fn row(phase: SandboxPhase) -> Sandbox {
         let mut row = Sandbox::default();
         row.set_phase(phase, "False", "SomeReason", "", 0);
@@ -235,8 +256,8 @@ mod tests {
     #[test]
     fn stop_is_admitted_by_phase_and_profile() {
         for (name, row) in rows() {
-            let new = stop(Profile::Cc0642fa8, &row).map_err(|r| r.code);
-            let old = stop(Profile::V012, &row).map_err(|r| r.code);
+            let new = stop(Profile::Cc0642fa8, REPORTED, &row).map_err(|r| r.code);
+            let old = stop(Profile::V012, REPORTED, &row).map_err(|r| r.code);
             let refused = Err(Code::FailedPrecondition);
             let (expected_new, expected_old) = match name {
                 "Ready" => (Ok(Stop::Begin), Ok(Stop::Begin)),
@@ -251,6 +272,52 @@ mod tests {
     }
 
     #[test]
+    fn each_remedy_opens_exactly_its_way_out() {
+        let both = [Profile::Cc0642fa8, Profile::V012];
+        let stops = |remedy: Remedy, name: &str| {
+            let row = rows().into_iter().find(|(n, _)| *n == name).unwrap().1;
+            both.map(|profile| stop(profile, REPORTED.with(remedy), &row).map_err(|r| r.code))
+        };
+        let refused = Err(Code::FailedPrecondition);
+        for (name, row) in rows() {
+            let reported = both.map(|profile| stop(profile, REPORTED, &row).map_err(|r| r.code));
+            let expected = match name {
+                "Error: other" => [Ok(Stop::Begin); 2],
+                "Error: main process failed" => [Ok(Stop::AtRest); 2],
+                _ => reported,
+            };
+            assert_eq!(stops(Remedy::StopFromError, name), expected, "stop-from-error, {name}");
+            let expected = if name == "Provisioning" { [Ok(Stop::Begin); 2] } else { reported };
+            assert_eq!(stops(Remedy::StopFromProvisioning, name), expected, "stop-from-provisioning, {name}");
+
+            let remedied = start(REPORTED.with(Remedy::StartFromEmptyProvisioning), &row).map_err(|r| r.code);
+            let expected = match name {
+                "Provisioning" => Ok(Start::IfEmpty),
+                _ => start(REPORTED, &row).map_err(|r| r.code),
+            };
+            assert_eq!(remedied, expected, "start-from-empty-provisioning, {name}");
+        }
+        let text = stop(Profile::V012, REPORTED.with(Remedy::StopFromError), &timed_out(false)).unwrap_err().message;
+        assert!(text.contains("start the sandbox instead"), "{text}");
+        assert_eq!(stops(Remedy::StopFromError, "Provisioning"), [refused; 2]);
+    }
+
+    #[test]
+    fn the_ways_out_of_a_row_are_those_that_admission_opens() {
+        for (name, row) in rows() {
+            let expected = match name {
+                "Provisioning" | "Unspecified" | "Unknown" | "Deleting" | "Error: timed out" => "",
+                "Starting" | "Error: timed out, cleaned up" => "start",
+                "Error: other" => "stop",
+                "Stopping" => "stop",
+                _ => "start,stop",
+            };
+            assert_eq!(admitted(Profile::Cc0642fa8, REPORTED, &row), expected, "{name}");
+        }
+        assert_eq!(admitted(Profile::V012, REPORTED, &row(Error)), "", "release 0.1.2 has no way out of an Error");
+    }
+
+    #[test]
     fn start_is_admitted_by_phase() {
         for (name, row) in rows() {
             let expected = match name {
@@ -261,7 +328,7 @@ mod tests {
                 }
                 _ => Err(Code::FailedPrecondition),
             };
-            assert_eq!(start(&row).map_err(|r| r.code), expected, "{name}");
+            assert_eq!(start(REPORTED, &row).map_err(|r| r.code), expected, "{name}");
         }
     }
 
@@ -302,17 +369,17 @@ mod tests {
     fn refusals_speak_the_words_of_their_profile() {
         let text = |r: Result<Stop, Refusal>| r.unwrap_err().message;
         assert_eq!(
-            text(stop(Profile::Cc0642fa8, &row(Provisioning))),
+            text(stop(Profile::Cc0642fa8, REPORTED, &row(Provisioning))),
             "sandbox must be Ready, Completed, Suspended, Error, or in an automatic restart to stop (current phase: Provisioning)"
         );
         assert_eq!(
-            text(stop(Profile::V012, &row(Provisioning))),
+            text(stop(Profile::V012, REPORTED, &row(Provisioning))),
             "sandbox must be Ready to stop (current phase: Provisioning)"
         );
         assert_eq!(
-            start(&row(Provisioning)).unwrap_err().message,
+            start(REPORTED, &row(Provisioning)).unwrap_err().message,
             "sandbox must be Stopped, Completed, or a failed main-process Error to start (current phase: Provisioning)"
         );
-        assert!(text(stop(Profile::Cc0642fa8, &timed_out(false))).contains("start the sandbox instead"));
+        assert!(text(stop(Profile::Cc0642fa8, REPORTED, &timed_out(false))).contains("start the sandbox instead"));
     }
 }

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use tokio::sync::OnceCell;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
-use tracing::warn;
+use tracing::{Instrument, warn};
 
 use crate::pb::compute::compute_driver_client::ComputeDriverClient;
 use crate::pb::compute::{
     DeleteSandboxRequest, DriverSandbox, GetCapabilitiesRequest, GetCapabilitiesResponse, GetSandboxRequest,
 };
 use crate::pb::openshell::{Sandbox, SandboxPhase};
+
+use crate::remedy::Remedy;
 
 use super::Config;
 use super::locks::KeyedLocks;
@@ -20,6 +22,7 @@ use super::rows::{By, Rows};
 use super::sessions::Sessions;
 use super::snapshot::{self, Context};
 use super::store::{Store, StoreError};
+use super::sweep::Empty;
 
 /// One gateway process.
 pub(crate) struct Gateway {
@@ -30,6 +33,8 @@ pub(crate) struct Gateway {
     /// Mutation locks: taken second, never held over a driver call.
     pub(crate) mutations: KeyedLocks,
     pub(crate) sessions: Sessions,
+    /// Provisioning rows that the last sweeps found off and empty.
+    pub(crate) empty: Empty,
     driver: ComputeDriverClient<Channel>,
     capabilities: OnceCell<GetCapabilitiesResponse>,
 }
@@ -37,11 +42,15 @@ pub(crate) struct Gateway {
 impl Gateway {
     pub(crate) fn new(config: Config, driver: Channel, store: Store) -> Arc<Self> {
         Arc::new(Gateway {
-            config,
-            rows: Rows::new(store),
+            rows: Rows::new(store, config.profile, config.remedies),
             gates: KeyedLocks::default(),
-            mutations: KeyedLocks::default(),
+            mutations: match config.remedies.has(Remedy::LockPerSandbox) {
+                true => KeyedLocks::default(),
+                false => KeyedLocks::one_for_all(),
+            },
             sessions: Sessions::default(),
+            empty: Empty::default(),
+            config,
             driver: ComputeDriverClient::new(driver),
             capabilities: OnceCell::new(),
         })
@@ -82,6 +91,13 @@ impl Gateway {
         snapshot: &DriverSandbox,
         cx: &Context,
     ) -> Result<Sandbox, StoreError> {
+        if cx.remedies.has(Remedy::UnchangedIsNotWritten) {
+            let mut same = row.clone();
+            snapshot::apply(&mut same, snapshot, cx);
+            if snapshot::is_same(row, &same) {
+                return Ok(row.clone());
+            }
+        }
         let new = self.rows.update(by, "snapshot", row.id(), row.version(), |row| {
             snapshot::apply(row, snapshot, cx);
         })?;
@@ -89,6 +105,20 @@ impl Gateway {
             self.sessions.disconnect(row.id());
         }
         Ok(new)
+    }
+
+    /// Carries an accepted request out. The worker goes on even if the request that waits here is dropped; before the fix
+    /// `owned-workers` it was part of the request, and ended with it.
+    pub(crate) async fn carry_out<T: Send + 'static>(
+        &self,
+        op: &str,
+        work: impl Future<Output = Result<T, Status>> + Send + 'static,
+    ) -> Result<T, Status> {
+        if !self.config.remedies.has(Remedy::OwnedWorkers) {
+            return work.await;
+        }
+        let worker = tokio::spawn(work.in_current_span());
+        worker.await.unwrap_or_else(|e| Err(Status::internal(format!("{op} sandbox failed: its worker ended: {e}"))))
     }
 
     /// Asks the driver to delete compute that no row stands for any more, unless somebody works on it.

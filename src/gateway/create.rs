@@ -48,6 +48,7 @@ fn new_row(request: CreateSandboxRequest, driver_name: &str, now_ms: i64) -> San
     let message = "the sandbox is being created";
     row.set_phase(SandboxPhase::Provisioning, "False", "Provisioning", message, now_ms);
     row.status_mut().provisioning = Some(attempt);
+    row.begin_epoch();
     row
 }
 
@@ -65,6 +66,7 @@ pub(crate) fn driver_sandbox(row: &Sandbox) -> DriverSandbox {
         image,
         workspace_volume,
         generation_id: row.annotation(GENERATION_ID).into(),
+        lifecycle_epoch: row.issued_epoch,
         ..Default::default()
     };
     DriverSandbox { id: meta.id, name: meta.name, workspace: meta.workspace, spec: Some(spec), ..Default::default() }

@@ -11,6 +11,7 @@ use tracing::warn;
 
 use crate::pb::compute::StopSandboxRequest;
 use crate::pb::openshell::{Sandbox, SandboxPhase};
+use crate::remedy::{Remedies, Remedy};
 
 use super::core::Gateway;
 use super::locks::Held;
@@ -34,6 +35,18 @@ pub fn reconcile_readiness(row: &mut Sandbox, now_ms: i64) {
     } else {
         let message = "the sandbox became ready after its provisioning deadline";
         row.set_phase(SandboxPhase::Provisioning, "False", "ProvisioningDeadlineElapsed", message, now_ms);
+    }
+}
+
+/// A row that has fallen from Ready to Provisioning is waited for again (remedy `deadline-after-ready`). As reported its
+/// attempt is over and nothing ever ends the wait.
+pub fn rearm(row: &mut Sandbox, before: SandboxPhase, remedies: Remedies, now_ms: i64) {
+    let fell = before == SandboxPhase::Ready && row.phase() == SandboxPhase::Provisioning;
+    if fell && remedies.has(Remedy::DeadlineAfterReady) {
+        let attempt = row.status_mut().provisioning.get_or_insert_default();
+        if attempt.deadline_ms == 0 && attempt.timeout_time_ms == 0 {
+            attempt.deadline_ms = now_ms + PROVISIONING_WINDOW_MS;
+        }
     }
 }
 
@@ -121,7 +134,7 @@ async fn reclaim(gateway: &Gateway, row: Sandbox, _gate: Held) -> Result<(), Sto
             claimed => claimed?,
         }
     };
-    let request = StopSandboxRequest { sandbox_id: id.into(), sandbox_name: row.name().into() };
+    let request = StopSandboxRequest { sandbox_id: id.into(), sandbox_name: row.name().into(), lifecycle_epoch: 0 };
     let error = match tokio::time::timeout(RECLAIM_CALL, gateway.driver().stop_sandbox(request)).await {
         Ok(Ok(_)) => None,
         Ok(Err(status)) if status.code() == Code::NotFound => None,
@@ -191,6 +204,22 @@ mod tests {
         reconcile_readiness(&mut late, 300_000);
         assert_eq!((late.phase(), late.ready_reason()), (SandboxPhase::Provisioning, "ProvisioningDeadlineElapsed"));
         assert!(is_due(&late, 300_000));
+    }
+
+    #[test]
+    fn with_the_remedy_a_row_that_falls_from_ready_is_waited_for_again() {
+        let (reported, remedied) = (Remedies::NONE, Remedies::NONE.with(Remedy::DeadlineAfterReady));
+        for (before, after, remedies, expected) in [
+            (SandboxPhase::Ready, SandboxPhase::Provisioning, reported, 0),
+            (SandboxPhase::Ready, SandboxPhase::Provisioning, remedied, 301_000),
+            (SandboxPhase::Stopped, SandboxPhase::Provisioning, remedied, 0),
+            (SandboxPhase::Ready, SandboxPhase::Stopping, remedied, 0),
+        ] {
+            let mut r = row(after, 0);
+            r.status_mut().provisioning.as_mut().unwrap().deadline_ms = 0;
+            rearm(&mut r, before, remedies, 1_000);
+            assert_eq!(deadline(&r), expected, "{before:?} -> {after:?}");
+        }
     }
 
     #[test]

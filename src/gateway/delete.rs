@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use tonic::Status;
-use tracing::Instrument;
 
 use crate::pb::compute::DeleteSandboxRequest;
 use crate::pb::openshell::{Sandbox, SandboxPhase, delete_sandbox_response::Outcome};
+
+use crate::remedy::Remedy;
 
 use super::admission::{self, Delete};
 use super::core::{Gateway, store_status};
 use super::locks::Held;
 use super::record::Row;
 use super::rows::accepted;
-use super::service::{finished, refused};
+use super::service::refused;
 use super::store::StoreError;
 
 /// Attempts at a row that others write too.
@@ -42,7 +43,7 @@ impl Gateway {
         let lock = self.mutations.lock(&id).await;
         let gateway = self.clone();
         let work = async move { gateway.drive_delete(&id, gate, lock).await };
-        finished("delete", tokio::spawn(work.in_current_span())).await
+        self.carry_out("delete", work).await
     }
 
     async fn drive_delete(&self, id: &str, _gate: Held, lock: Held) -> Result<Outcome, Status> {
@@ -61,10 +62,13 @@ impl Gateway {
                 marked => break (previous, marked.map_err(failed)?),
             }
         };
-        drop(lock);
+        // Before rows had locks of their own, this one was held until the driver had answered.
+        let held = (!self.config.remedies.has(Remedy::LockPerSandbox)).then_some(lock);
 
         let request = DeleteSandboxRequest { sandbox_id: id.into(), sandbox_name: marked.name().into() };
-        match self.driver().delete_sandbox(request).await {
+        let deleted = self.driver().delete_sandbox(request).await;
+        drop(held);
+        match deleted {
             Ok(reply) if reply.get_ref().deleted => {
                 let gone = self.rows.get(id).map_err(failed)?.is_none();
                 Ok(if gone { Outcome::Completed } else { Outcome::Accepted })

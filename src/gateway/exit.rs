@@ -1,6 +1,7 @@
 //! The main process has exited: which reports count, and what they make of the row (restart policy Never).
 
 use crate::pb::openshell::{Sandbox, SandboxPhase};
+use crate::remedy::{Remedies, Remedy};
 
 use super::core::Gateway;
 use super::record::{ErrorKind, MAIN_PROCESS_COMPLETED, MAIN_PROCESS_FAILED, Row};
@@ -27,12 +28,13 @@ pub enum Effect {
 ///
 /// While a row is Starting, the instance id that it stores is the tombstone of the run before: a report of that one is
 /// late, a report of any other is of the run that comes up.
-pub fn effect(row: &Sandbox, instance_id: &str, code: i32) -> Effect {
+pub fn effect(row: &Sandbox, instance_id: &str, code: i32, remedies: Remedies) -> Effect {
     use SandboxPhase::*;
     let status = row.status.as_ref();
     let stored = status.map_or("", |s| &s.main_process_instance_id);
     let of_this_run = match row.phase() {
-        Starting => stored != instance_id,
+        Starting if remedies.has(Remedy::StartingIgnoresExits) => false,
+        Starting => stored != instance_id || !remedies.has(Remedy::ExitTombstone),
         _ => stored == instance_id,
     };
     match row.phase() {
@@ -83,7 +85,7 @@ impl Gateway {
         loop {
             attempt += 1;
             let Some(row) = self.rows.get(id)? else { return Ok(()) };
-            let effect = effect(&row, instance_id, code);
+            let effect = effect(&row, instance_id, code, self.config.remedies);
             if effect == Effect::Ignored {
                 return Ok(());
             }
@@ -104,6 +106,9 @@ mod tests {
 
     use super::*;
 
+    fn merged() -> Remedies {
+        Remedies::as_reported()
+    }
     fn row(phase: SandboxPhase, reason: &str) -> Sandbox {
         let mut row = Sandbox::default();
         row.set_phase(phase, "False", reason, "", 0);
@@ -130,19 +135,24 @@ mod tests {
             ("timed out", timed_out, "i1", Effect::Ignored),
         ];
         for (name, row, instance, expected) in table {
-            assert_eq!(effect(&row, instance, 3), expected, "{name}");
+            assert_eq!(effect(&row, instance, 3, merged()), expected, "{name}");
         }
+        let starting = row(Starting, "Starting");
+        let before = merged().without(Remedy::ExitTombstone);
+        assert_eq!(effect(&starting, "i1", 3, before), Effect::Failed, "before the tombstone the old run's exit counted");
+        let mutant = merged().with(Remedy::StartingIgnoresExits);
+        assert_eq!(effect(&starting, "i2", 3, mutant), Effect::Ignored, "the mutant loses the new run's exit");
     }
 
     #[test]
     fn code_0_completes_and_any_other_fails() {
         for (code, phase, reason) in [(0, Completed, MAIN_PROCESS_COMPLETED), (137, Error, MAIN_PROCESS_FAILED)] {
             let mut r = row(Ready, "DependenciesReady");
-            let e = effect(&r, "i1", code);
+            let e = effect(&r, "i1", code, merged());
             apply(&mut r, e, code, 0);
             assert_eq!((r.phase(), r.ready_reason()), (phase, reason));
             assert_eq!(r.status.as_ref().unwrap().exit_code, Some(code));
-            assert_eq!(effect(&r, "i1", code), Effect::Ignored, "a duplicate changes nothing");
+            assert_eq!(effect(&r, "i1", code, merged()), Effect::Ignored, "a duplicate changes nothing");
         }
     }
 
@@ -151,6 +161,6 @@ mod tests {
         let mut r = row(Error, "PodFailed");
         apply(&mut r, Effect::Noted, 1, 0);
         assert_eq!((r.phase(), r.ready_reason()), (Error, "PodFailed"));
-        assert_eq!(effect(&r, "i1", 1), Effect::Ignored);
+        assert_eq!(effect(&r, "i1", 1, merged()), Effect::Ignored);
     }
 }

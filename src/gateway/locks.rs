@@ -15,10 +15,16 @@ pub(crate) type Held = OwnedMutexGuard<()>;
 #[derive(Debug, Default)]
 pub(crate) struct KeyedLocks {
     locks: Mutex<BTreeMap<String, Weak<AsyncMutex<()>>>>,
+    one_for_all: bool,
 }
 
 impl KeyedLocks {
+    /// One line for all sandboxes, as it was before each had a lock of its own.
+    pub(crate) fn one_for_all() -> Self {
+        KeyedLocks { one_for_all: true, ..KeyedLocks::default() }
+    }
     fn of(&self, id: &str) -> Arc<AsyncMutex<()>> {
+        let id = if self.one_for_all { "" } else { id };
         let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(lock) = locks.get(id).and_then(Weak::upgrade) {
             return lock;
@@ -50,6 +56,15 @@ mod tests {
         assert!(gates.try_lock("b").is_some());
         drop(held);
         assert!(gates.try_lock("a").is_some());
+    }
+
+    #[tokio::test]
+    async fn one_lock_for_all_makes_every_sandbox_wait() {
+        let gates = KeyedLocks::one_for_all();
+        let held = gates.lock("a").await;
+        assert!(gates.try_lock("b").is_none());
+        drop(held);
+        assert!(gates.try_lock("b").is_some());
     }
 
     #[tokio::test]

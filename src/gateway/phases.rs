@@ -1,7 +1,8 @@
 //! Phases as pure rules: their names, what a driver's status means, and how a supervisor session changes the picture.
 
-use crate::pb::compute::{DriverCondition, DriverSandboxStatus};
+use crate::pb::compute::{DriverCondition, DriverSandbox, DriverSandboxStatus, snapshot_origin};
 use crate::pb::openshell::SandboxPhase;
+use crate::remedy::{Remedies, Remedy};
 
 /// The name of a phase as refusals and the log spell it.
 pub fn phase_name(phase: SandboxPhase) -> &'static str {
@@ -46,13 +47,14 @@ fn any_false(status: &DriverSandboxStatus, reasons: &[&str]) -> bool {
 
 /// What a driver's status says about the compute alone. `None` is a sandbox without a status.
 ///
-/// `Ready=True` beats a `Suspended=True` that a resume has left behind.
-pub fn derive_phase(status: Option<&DriverSandboxStatus>) -> SandboxPhase {
+/// `Ready=True` beats a `Suspended=True` that a resume has left behind (remedy `ready-beats-suspended`).
+pub fn derive_phase(status: Option<&DriverSandboxStatus>, remedies: Remedies) -> SandboxPhase {
     let Some(status) = status else { return SandboxPhase::Unknown };
     if status.deleting {
         return SandboxPhase::Deleting;
     }
-    if !has(status, "Ready", "True") && has(status, "Suspended", "True") {
+    let running = remedies.has(Remedy::ReadyBeatsSuspended) && has(status, "Ready", "True");
+    if !running && has(status, "Suspended", "True") {
         return SandboxPhase::Stopped;
     }
     match status.conditions.iter().find(|c| c.r#type == "Ready") {
@@ -91,6 +93,21 @@ pub fn confirms_starting(status: &DriverSandboxStatus) -> bool {
     !status.deleting && has(status, "Bootstrapping", "True") && !has(status, "Suspended", "True")
 }
 
+/// The compute is switched off, nothing is under way, and there is no workload: what a lost dependency ends in. Only a
+/// driver that tells where its snapshot comes from can show it; what could not be read is no evidence.
+pub fn is_off_and_empty(snapshot: &DriverSandbox) -> bool {
+    use snapshot_origin::{Desired, Workload};
+    let deleting = snapshot.status.as_ref().is_some_and(|s| s.deleting);
+    snapshot.origin.as_ref().is_some_and(|o| {
+        !deleting && o.desired() == Desired::Off && o.operation.is_empty() && o.workload() == Workload::Absent
+    })
+}
+
+/// The driver has seen the workload Pod, running or ending.
+pub fn has_workload(snapshot: &DriverSandbox) -> bool {
+    snapshot.origin.as_ref().is_some_and(|o| o.workload() == snapshot_origin::Workload::Present)
+}
+
 /// The container runtime restarts; what it says about containers meanwhile says nothing about the sandbox.
 pub fn reports_runtime_restart(status: &DriverSandboxStatus) -> bool {
     any_false(status, &["ContainerRuntimeRestart"])
@@ -100,8 +117,13 @@ pub fn reports_runtime_restart(status: &DriverSandboxStatus) -> bool {
 mod tests {
     use SandboxPhase::*;
 
+    use crate::pb::compute::SnapshotOrigin;
+
     use super::*;
 
+    fn merged() -> Remedies {
+        Remedies::as_reported()
+    }
     /// A status with these conditions, each written `Type=Status/Reason`.
     fn status(conditions: &[&str]) -> DriverSandboxStatus {
         let conditions = conditions
@@ -143,18 +165,21 @@ mod tests {
             (&["Bootstrapping=True", "Ready=False/DependenciesNotReady"], Provisioning),
         ];
         for (conditions, expected) in table {
-            assert_eq!(derive_phase(Some(&status(conditions))), *expected, "{conditions:?}");
+            assert_eq!(derive_phase(Some(&status(conditions)), merged()), *expected, "{conditions:?}");
         }
-        assert_eq!(derive_phase(None), Unknown);
+        assert_eq!(derive_phase(None, merged()), Unknown);
         let deleting = DriverSandboxStatus { deleting: true, ..status(&["Ready=True"]) };
-        assert_eq!(derive_phase(Some(&deleting)), Deleting);
+        assert_eq!(derive_phase(Some(&deleting), merged()), Deleting);
+        // Before #2933 the order of the two was the other way round.
+        let resumed = status(&["Ready=True/DependenciesReady", "Suspended=True/PodTerminated"]);
+        assert_eq!(derive_phase(Some(&resumed), merged().without(Remedy::ReadyBeatsSuspended)), Stopped);
     }
 
     #[test]
     fn every_transient_reason_heals_and_no_other() {
         for reason in TRANSIENT_REASONS {
             let s = status(&[&format!("Ready=False/{reason}")]);
-            assert_eq!(derive_phase(Some(&s)), Provisioning, "{reason}");
+            assert_eq!(derive_phase(Some(&s), merged()), Provisioning, "{reason}");
         }
         for reason in ["", "Unknown", "PodFailed", "SandboxSuspended", "Start"] {
             assert!(!is_transient(reason), "{reason}");
@@ -201,6 +226,35 @@ mod tests {
         }
         let deleting = DriverSandboxStatus { deleting: true, ..status(&["Bootstrapping=True"]) };
         assert!(!confirms_starting(&deleting));
+    }
+
+    #[test]
+    fn off_and_empty_needs_all_of_its_evidence() {
+        use snapshot_origin::{Desired, Workload};
+        let snapshot = |desired: Desired, operation: &str, workload: Workload| {
+            let origin = SnapshotOrigin {
+                desired: desired.into(),
+                operation: operation.into(),
+                workload: workload.into(),
+                ..Default::default()
+            };
+            DriverSandbox { origin: Some(origin), ..Default::default() }
+        };
+        let proof = snapshot(Desired::Off, "", Workload::Absent);
+        assert!(is_off_and_empty(&proof));
+        let deleting = DriverSandboxStatus { deleting: true, ..Default::default() };
+        for (why, other) in [
+            ("says nothing of its origin", DriverSandbox::default()),
+            ("is to run", snapshot(Desired::Running, "", Workload::Absent)),
+            ("does not say what it is to do", snapshot(Desired::Unknown, "", Workload::Absent)),
+            ("is being created", snapshot(Desired::Off, "create", Workload::Absent)),
+            ("is being stopped", snapshot(Desired::Off, "stop", Workload::Absent)),
+            ("its Pod still ends", snapshot(Desired::Off, "", Workload::Present)),
+            ("its Pod could not be read", snapshot(Desired::Off, "", Workload::Unknown)),
+            ("is being deleted", DriverSandbox { status: Some(deleting), ..proof }),
+        ] {
+            assert!(!is_off_and_empty(&other), "{why}");
+        }
     }
 
     #[test]

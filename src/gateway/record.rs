@@ -70,6 +70,9 @@ pub trait Row {
     fn admission_is_open(&self) -> bool;
     /// Is an accepted start or create of this row unsettled?
     fn start_in_flight(&self) -> bool;
+    /// A create, start or stop begins: it gets the next lifecycle epoch, and snapshots from before it count no more (for
+    /// the remedy `snapshot-carries-epoch`).
+    fn begin_epoch(&mut self);
     /// The metadata, made if absent.
     fn meta_mut(&mut self) -> &mut ObjectMeta;
     /// The status, made if absent.
@@ -119,6 +122,10 @@ impl Row for Sandbox {
     }
     fn start_in_flight(&self) -> bool {
         !self.start_attempt.is_empty()
+    }
+    fn begin_epoch(&mut self) {
+        self.issued_epoch = self.issued_epoch.max(self.epoch_floor) + 1;
+        self.epoch_floor = self.issued_epoch;
     }
     fn meta_mut(&mut self) -> &mut ObjectMeta {
         self.metadata.get_or_insert_default()

@@ -5,8 +5,9 @@ use std::time::Duration;
 use tonic::{Code, Status};
 use tracing::warn;
 
-use crate::pb::compute::DriverSandboxStatus;
+use crate::pb::compute::DriverSandbox;
 use crate::pb::openshell::{Sandbox, SandboxPhase};
+use crate::remedy::{Remedies, Remedy};
 
 use super::core::{Gateway, is_about};
 use super::phases;
@@ -31,24 +32,32 @@ pub enum Recovery {
 
 /// Judges what the driver shows after a failed transition. `expected_stopped`: it was a stop.
 ///
-/// `None` stands for everything that shows nothing: not found, another sandbox, no status, an error, no answer.
-pub fn recovery(observed: Option<&DriverSandboxStatus>, expected_stopped: bool) -> Recovery {
-    let Some(observed) = observed else { return Recovery::Leave };
-    let on_its_way = expected_stopped && phases::confirms_stopping(observed);
+/// `None` stands for everything that shows nothing: not found, another sandbox, no status, an error, no answer. A
+/// resource whose marker names a stop is on its way, too (remedy `snapshot-carries-epoch`): as reported, the row of a stop
+/// that took too long goes back to Ready while the resource goes on to suspend.
+pub fn recovery(snapshot: Option<&DriverSandbox>, expected_stopped: bool, remedies: Remedies) -> Recovery {
+    let Some((snapshot, observed)) = snapshot.and_then(|s| Some((s, s.status.as_ref()?))) else {
+        return Recovery::Leave;
+    };
+    let marked = remedies.has(Remedy::SnapshotCarriesEpoch)
+        && snapshot.origin.as_ref().is_some_and(|origin| origin.operation == "stop");
+    let on_its_way = expected_stopped && (marked || phases::confirms_stopping(observed));
     if on_its_way || phases::reports_runtime_restart(observed) {
         return Recovery::Leave;
     }
-    let derived = phases::derive_phase(Some(observed));
+    let derived = phases::derive_phase(Some(observed), remedies);
     let stopped = derived == SandboxPhase::Stopped || phases::confirms_stopped(observed);
     if derived == SandboxPhase::Error || stopped == expected_stopped { Recovery::Apply } else { Recovery::Restore }
 }
 
 /// A row as it was before a request. While a start may still be in flight, the row also keeps what that start is
-/// recognised by: its attempt, and the identity under which its supervisor will say hello.
+/// recognised by: its attempt, and the identity under which its supervisor will say hello. The epoch of what was asked is
+/// spent, but snapshots from before it count again.
 pub(crate) fn restored(row: &mut Sandbox, previous: &Sandbox) {
+    let issued_epoch = row.issued_epoch;
     let start_attempt = std::mem::take(&mut row.start_attempt);
     let identity = [AUTH_EPOCH, TOKEN_ID].map(|key| (key.to_owned(), row.annotation(key).to_owned()));
-    *row = Sandbox { start_attempt, ..previous.clone() };
+    *row = Sandbox { start_attempt, issued_epoch, ..previous.clone() };
     if row.start_in_flight() {
         row.meta_mut().annotations.extend(identity.into_iter().filter(|(_, value)| !value.is_empty()));
     }
@@ -83,8 +92,8 @@ impl Gateway {
             _ => None,
         };
         let _lock = self.mutations.lock(id).await;
-        let status = observed.as_ref().and_then(|s| s.status.as_ref());
-        let written = match (recovery(status, failed.expected_stopped), &observed) {
+        let judged = recovery(observed.as_ref(), failed.expected_stopped, self.config.remedies);
+        let written = match (judged, &observed) {
             (Recovery::Apply, Some(snapshot)) => {
                 let cx = self.snapshot_context(id)?;
                 self.apply_snapshot(By::Recovery, transition, snapshot, &cx)
@@ -148,11 +157,11 @@ impl Gateway {
 
 #[cfg(test)]
 mod tests {
-    use crate::pb::compute::DriverCondition;
+    use crate::pb::compute::{DriverCondition, DriverSandboxStatus, SnapshotOrigin};
 
     use super::*;
 
-    fn status(conditions: &[(&str, &str, &str)]) -> DriverSandboxStatus {
+    fn status(conditions: &[(&str, &str, &str)]) -> DriverSandbox {
         let conditions = conditions
             .iter()
             .map(|(kind, status, reason)| DriverCondition {
@@ -162,7 +171,8 @@ mod tests {
                 ..Default::default()
             })
             .collect();
-        DriverSandboxStatus { conditions, ..Default::default() }
+        let status = Some(DriverSandboxStatus { conditions, ..Default::default() });
+        DriverSandbox { status, ..Default::default() }
     }
 
     #[test]
@@ -186,8 +196,27 @@ mod tests {
             ("nothing", None, Leave, Leave),
         ];
         for (name, observed, of_stop, of_start) in table {
-            assert_eq!(recovery(observed, true), of_stop, "failed stop, {name}");
-            assert_eq!(recovery(observed, false), of_start, "failed start, {name}");
+            let reported = Remedies::as_reported();
+            assert_eq!(recovery(observed, true, reported), of_stop, "failed stop, {name}");
+            assert_eq!(recovery(observed, false, reported), of_start, "failed start, {name}");
+        }
+        let empty = DriverSandbox::default();
+        assert_eq!(recovery(Some(&empty), true, Remedies::as_reported()), Leave, "no status shows nothing");
+    }
+
+    #[test]
+    fn a_marked_stop_is_on_its_way_for_who_reads_the_marker() {
+        let conditions = status(&[("Bootstrapping", "True", ""), ("Ready", "False", "DependenciesNotReady")]);
+        let origin = |operation: &str| SnapshotOrigin { operation: operation.into(), ..Default::default() };
+        let marked = |operation: &str| DriverSandbox { origin: Some(origin(operation)), ..conditions.clone() };
+        let (reported, reads) = (Remedies::as_reported(), Remedies::as_reported().with(Remedy::SnapshotCarriesEpoch));
+        for (operation, of_stop, remedies, expected) in [
+            ("stop", true, reported, Recovery::Restore),
+            ("stop", true, reads, Recovery::Leave),
+            ("stop", false, reads, Recovery::Apply),
+            ("restart", true, reads, Recovery::Restore),
+        ] {
+            assert_eq!(recovery(Some(&marked(operation)), of_stop, remedies), expected, "{operation} {of_stop}");
         }
     }
 
@@ -207,7 +236,10 @@ mod tests {
         assert_eq!(open.annotation(TOKEN_ID), "second", "its supervisor will say hello with this one");
 
         row.start_attempt.clear();
+        (row.issued_epoch, row.epoch_floor) = (4, 4);
         restored(&mut row, &previous);
+        assert_eq!((row.issued_epoch, row.epoch_floor), (4, 0), "the next operation must not have this one's epoch");
+        row.issued_epoch = 0;
         assert_eq!(row, previous);
     }
 }

@@ -1,11 +1,13 @@
 //! Writing rows: the store's compare-and-swap, with what must follow each commit whoever made it.
 
-use tracing::info;
+use tracing::{debug, info};
 
 use crate::pb::openshell::{Sandbox, SandboxPhase};
+use crate::remedy::Remedies;
 
 use super::clock::Clock;
 use super::notify::Notify;
+use super::{Profile, admission, deadline};
 use super::phases;
 use super::record::Row;
 use super::store::{Store, StoreError};
@@ -21,6 +23,10 @@ pub(crate) enum By {
     Recovery,
     /// A snapshot from the driver's watch.
     Snapshot,
+    /// What the driver answered when a snapshot of its watch was doubted.
+    Live,
+    /// The automatic restart of a main process.
+    Restart,
     /// A supervisor session that came, went, or reported its configuration.
     Session,
     /// The report of an exited main process.
@@ -40,6 +46,8 @@ impl By {
             By::Worker => "worker",
             By::Recovery => "recovery",
             By::Snapshot => "snapshot",
+            By::Live => "live",
+            By::Restart => "restart",
             By::Session => "session",
             By::Exit => "exit",
             By::Sweep => "sweep",
@@ -67,11 +75,27 @@ pub(crate) struct Rows {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) notify: Notify,
+    profile: Profile,
+    remedies: Remedies,
 }
 
 impl Rows {
-    pub(crate) fn new(store: Store) -> Self {
-        Rows { store, clock: Clock::start(), notify: Notify::default() }
+    pub(crate) fn new(store: Store, profile: Profile, remedies: Remedies) -> Self {
+        Rows { store, clock: Clock::start(), notify: Notify::default(), profile, remedies }
+    }
+
+    /// Notes which requests a row admits, and until when it is waited for: what a way out of it is judged by.
+    fn note_exits(&self, row: &Sandbox) {
+        let deadline_ms = row.status.as_ref().and_then(|s| s.provisioning.as_ref()).map_or(0, |p| p.deadline_ms);
+        debug!(
+            target: "photofinish_openshell::gateway::store", sandbox_id = %row.id(), sandbox_name = %row.name(),
+            phase = %phases::phase_name(row.phase()), deadline_ms,
+            admits = %admission::admitted(self.profile, self.remedies, row), "row exits"
+        );
+    }
+    fn exits(&self, row: &Sandbox) -> (SandboxPhase, String, bool) {
+        let armed = row.status.as_ref().and_then(|s| s.provisioning.as_ref()).is_some_and(|p| p.deadline_ms != 0);
+        (row.phase(), admission::admitted(self.profile, self.remedies, row), armed)
     }
 
     pub(crate) fn now_ms(&self) -> i64 {
@@ -84,6 +108,7 @@ impl Rows {
 
     pub(crate) fn create(&self, row: Sandbox) -> Result<Sandbox, StoreError> {
         let row = self.store.create("create", row, self.now_ms())?;
+        self.note_exits(&row);
         self.notify.publish(&row);
         Ok(row)
     }
@@ -122,8 +147,10 @@ impl Rows {
         committed: impl FnOnce(&Sandbox),
     ) -> Result<Sandbox, StoreError> {
         let written = self.store.compare_and_swap(op, id, expected, self.now_ms(), |row| {
+            let before = row.phase();
             change(row);
             settle(row);
+            deadline::rearm(row, before, self.remedies, self.now_ms());
         })?;
         committed(&written.new);
         let (old, new) = (written.old.phase(), written.new.phase());
@@ -132,6 +159,9 @@ impl Rows {
                 old_phase = %phases::phase_name(old), new_phase = %phases::phase_name(new), sandbox_id = %id,
                 sandbox_name = %written.new.name(), by = %by.name(), "Sandbox phase changed"
             );
+        }
+        if self.exits(&written.old) != self.exits(&written.new) {
+            self.note_exits(&written.new);
         }
         self.notify.publish(&written.new);
         Ok(written.new)

@@ -7,7 +7,6 @@ use std::time::Duration;
 use futures::Stream;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{Instrument, info};
@@ -34,11 +33,6 @@ pub(crate) fn refused(op: &str, name: &str, id: &str, status: Status) -> Status 
     let code = status.code() as i32;
     info!(op = %op, sandbox_name = %name, sandbox_id = %id, code, detail = %status.message(), "request refused");
     status
-}
-
-/// Waits for a worker. It goes on even if the request that waits here is dropped.
-pub(crate) async fn finished<T>(op: &str, worker: JoinHandle<Result<T, Status>>) -> Result<T, Status> {
-    worker.await.unwrap_or_else(|e| Err(Status::internal(format!("{op} sandbox failed: its worker ended: {e}"))))
 }
 
 /// The gateway as a tonic service.

@@ -15,6 +15,8 @@ use crate::pb::openshell::{
     SupervisorFrame, SupervisorHello, SupervisorOwner, gateway_frame, supervisor_frame,
 };
 
+use crate::remedy::{Remedies, Remedy};
+
 use super::admission::{self, Session as Admitted};
 use super::configuration;
 use super::core::{Gateway, store_status};
@@ -217,6 +219,15 @@ fn takes_report(row: &Sandbox, report: &ConfigurationReport) -> bool {
     }
 }
 
+/// What a Ready row becomes whose supervisor's session has ended: it may come back. Before the fix
+/// `session-loss-is-not-terminal` that was an Error, which nothing heals.
+fn lost(remedies: Remedies) -> (SandboxPhase, &'static str) {
+    match remedies.has(Remedy::SessionLossIsNotTerminal) {
+        true => (SandboxPhase::Provisioning, "DependenciesNotReady"),
+        false => (SandboxPhase::Error, "SupervisorDisconnected"),
+    }
+}
+
 fn became_ready(row: &mut Sandbox, now_ms: i64) {
     row.set_phase(SandboxPhase::Ready, "True", "DependenciesReady", "the supervisor is connected", now_ms);
     configuration::reconcile_readiness(row, now_ms);
@@ -292,8 +303,8 @@ impl Gateway {
             }
             let Some(row) = self.rows.get(id)?.filter(|row| row.phase() == SandboxPhase::Ready) else { return Ok(()) };
             let left = |row: &mut Sandbox| {
-                let (reason, message) = ("DependenciesNotReady", "supervisor session disconnected");
-                row.set_phase(SandboxPhase::Provisioning, "False", reason, message, self.rows.now_ms());
+                let (phase, reason) = lost(self.config.remedies);
+                row.set_phase(phase, "False", reason, "supervisor session disconnected", self.rows.now_ms());
             };
             match self.rows.update(By::Session, "session-disconnect", id, row.version(), left) {
                 Err(StoreError::Conflict { .. }) => {}

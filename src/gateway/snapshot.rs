@@ -1,17 +1,18 @@
 //! The snapshot table: what a driver's snapshot does to a row, as a pure function of both.
 //!
-//! A snapshot names no version of the resource that it was taken from. So the table can only ask whether a claim fits
-//! the row's phase; [`Verdict`] says what comes of it, [`apply`] writes that into the row.
+//! As reported, a snapshot names no version of the resource that it was taken from. So the table can only ask whether a
+//! claim fits the row's phase; [`Verdict`] says what comes of it, [`apply`] writes that into the row. With the remedy
+//! `snapshot-carries-epoch` it names the operation that the resource was under, and [`is_outdated`] comes first.
 
-use crate::pb::compute::{DriverCondition, DriverSandbox, DriverSandboxStatus};
+use crate::pb::compute::{DriverCondition, DriverSandbox, DriverSandboxStatus, SnapshotOrigin};
 use crate::pb::openshell::{Sandbox, SandboxCondition, SandboxPhase};
 use crate::remedy::{Remedies, Remedy};
 
-use super::record::{Row, set_condition};
+use super::record::{RUNTIME_IDENTITY, Row, set_condition};
 use super::{configuration, deadline, phases};
 
 /// What the table needs to know besides row and snapshot.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Context {
     /// A supervisor session of the sandbox is known, here or on a replica with a fresh owner row.
     pub session_connected: bool,
@@ -25,6 +26,19 @@ pub struct Context {
     pub recovers_delete: bool,
 }
 
+impl Default for Context {
+    /// The code as reported, no session, time 0.
+    fn default() -> Self {
+        Context {
+            session_connected: false,
+            driver_reports_readiness: false,
+            remedies: Remedies::as_reported(),
+            now_ms: 0,
+            recovers_delete: false,
+        }
+    }
+}
+
 /// What a snapshot does to a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -36,42 +50,67 @@ pub enum Verdict {
     Phase(SandboxPhase),
 }
 
+/// Where the snapshot comes from, as far as the remedy `snapshot-carries-epoch` lets it count: a resource on which no
+/// operation has noted its epoch cannot be placed.
+fn placed(snapshot: &DriverSandbox, remedies: Remedies) -> Option<&SnapshotOrigin> {
+    let origin = snapshot.origin.as_ref().filter(|o| o.epoch != 0);
+    origin.filter(|_| remedies.has(Remedy::SnapshotCarriesEpoch))
+}
+
+/// Does the snapshot tell of the time before the row's last create, start or stop, or of an older state of the resource
+/// than the row shows already? `metadata.generation` only grows while the resource is the same.
+pub fn is_outdated(row: &Sandbox, snapshot: &DriverSandbox, remedies: Remedies) -> bool {
+    placed(snapshot, remedies).is_some_and(|origin| {
+        origin.epoch < row.epoch_floor
+            || origin.uid == row.applied_uid && origin.generation < row.applied_generation
+    })
+}
+
+/// Is a claim to be starting the claim of a start that this row was told of?
+fn is_believed(row: &Sandbox, snapshot: &DriverSandbox, remedies: Remedies) -> bool {
+    // A start that was accepted and then lost must still be seen; nothing else may start a stopped sandbox.
+    let known = row.start_in_flight() || !remedies.has(Remedy::StartingNeedsAStart);
+    known && placed(snapshot, remedies).is_none_or(|origin| origin.epoch > row.epoch_floor)
+}
+
 /// The table. Rows are tried in order; the first that fits decides.
 ///
 /// Without a status the snapshot's own phase is the row's, except that a session makes Provisioning or Unknown Ready.
-pub fn verdict(row: &Sandbox, status: Option<&DriverSandboxStatus>, cx: &Context) -> Verdict {
+pub fn verdict(row: &Sandbox, snapshot: &DriverSandbox, cx: &Context) -> Verdict {
     use SandboxPhase::*;
     use Verdict::{NotApplied, Phase, Untouched};
 
-    let old = row.phase();
+    let (old, status, remedies) = (row.phase(), snapshot.status.as_ref(), cx.remedies);
     let shown = match (status, old) {
         (Some(_), _) => {
-            phases::compose(phases::derive_phase(status), cx.session_connected, cx.driver_reports_readiness)
+            phases::compose(phases::derive_phase(status, remedies), cx.session_connected, cx.driver_reports_readiness)
         }
         (None, Provisioning | Unknown) if cx.session_connected => Ready,
         (None, old) => old,
     };
     let shows = |predicate: fn(&DriverSandboxStatus) -> bool| status.is_some_and(predicate);
+    let still_ends = remedies.has(Remedy::StoppedNeedsNoPod) && phases::has_workload(snapshot);
     match old {
+        _ if remedies.has(Remedy::BelieveAnySnapshot) => Phase(shown),
+        Deleting if !cx.recovers_delete && remedies.has(Remedy::DeletingIgnoresSnapshots) => NotApplied,
         Error | Completed => Untouched,
-        Stopped if cx.remedies.has(Remedy::StoppedIgnoresEverything) => Untouched,
+        Stopped if remedies.has(Remedy::StoppedIgnoresEverything) => Untouched,
+        _ if is_outdated(row, snapshot, remedies) => Untouched,
         Stopped if shows(phases::reports_runtime_restart) => Untouched,
         Starting if row.is_automatic_restart() => Phase(Starting),
         Stopping if shows(phases::reports_runtime_restart) => Phase(Stopping),
+        Stopping if shown == Stopped && still_ends => Phase(Stopping),
         Stopping if shown == Stopped || shows(phases::confirms_stopped) => Phase(Stopped),
         Stopping if shows(phases::confirms_stopping) => Phase(Stopping),
         Stopping if shown != Error => Phase(Stopping),
         Stopping => Phase(Error),
-        // A start that was accepted and then lost must still be seen; nothing else may start a stopped sandbox.
         Stopped if shows(phases::confirms_starting) => {
-            let believed = row.start_in_flight() || !cx.remedies.has(Remedy::StartingNeedsAStart);
-            if believed { Phase(shown) } else { Untouched }
+            if is_believed(row, snapshot, remedies) { Phase(shown) } else { Untouched }
         }
         Stopped => Phase(Stopped),
         Starting if shown != Error && row.admission_is_open() => Phase(Starting),
         Starting if matches!(shown, Ready | Error) => Phase(shown),
         Starting => Phase(Starting),
-        Deleting if !cx.recovers_delete => NotApplied,
         Deleting | Provisioning | Ready | Unknown | Unspecified => Phase(shown),
     }
 }
@@ -79,11 +118,23 @@ pub fn verdict(row: &Sandbox, status: Option<&DriverSandboxStatus>, cx: &Context
 /// Applies a snapshot to a row: conditions and phase by the table, then what the gateway itself knows about
 /// configuration and deadline. Fields that the gateway owns are kept.
 pub fn apply(row: &mut Sandbox, snapshot: &DriverSandbox, cx: &Context) -> Verdict {
-    let verdict = verdict(row, snapshot.status.as_ref(), cx);
+    let verdict = verdict(row, snapshot, cx);
     if verdict != Verdict::NotApplied && !snapshot.name.is_empty() {
         row.meta_mut().name.clone_from(&snapshot.name);
     }
     let Verdict::Phase(phase) = verdict else { return verdict };
+    if let Some(origin) = placed(snapshot, cx.remedies) {
+        row.epoch_floor = row.epoch_floor.max(origin.epoch);
+        row.applied_generation = origin.generation;
+        row.applied_uid.clone_from(&origin.uid);
+    }
+    if let Some(origin) = &snapshot.origin
+        && cx.remedies.has(Remedy::IdentityFromSnapshot)
+        && row.annotation(RUNTIME_IDENTITY).is_empty()
+        && !origin.runtime_identity.is_empty()
+    {
+        row.meta_mut().annotations.insert(RUNTIME_IDENTITY.into(), origin.runtime_identity.clone());
+    }
     if let Some(status) = &snapshot.status {
         take_over(row, status, cx);
     }
@@ -94,7 +145,7 @@ pub fn apply(row: &mut Sandbox, snapshot: &DriverSandbox, cx: &Context) -> Verdi
 }
 
 fn take_over(row: &mut Sandbox, status: &DriverSandboxStatus, cx: &Context) {
-    let derived = phases::derive_phase(Some(status));
+    let derived = phases::derive_phase(Some(status), cx.remedies);
     let shown = phases::compose(derived, cx.session_connected, cx.driver_reports_readiness);
     let kept = row.status_mut();
     kept.sandbox_name.clone_from(&status.sandbox_name);
@@ -109,6 +160,28 @@ fn take_over(row: &mut Sandbox, status: &DriverSandboxStatus, cx: &Context) {
         let message = "compute and supervisor are ready";
         set_condition(&mut kept.conditions, "Ready", "True", "DependenciesReady", message, cx.now_ms);
     }
+}
+
+/// A row made from nothing but a snapshot (mutant `rows-from-snapshots`): nobody asked for it, and it has no spec.
+pub(crate) fn row_of(snapshot: &DriverSandbox) -> Sandbox {
+    let mut row = Sandbox::default();
+    let meta = row.meta_mut();
+    (meta.id, meta.name) = (snapshot.id.clone(), snapshot.name.clone());
+    meta.workspace.clone_from(&snapshot.workspace);
+    row.status_mut().set_phase(SandboxPhase::Provisioning);
+    row
+}
+
+/// Do two states of a row say the same, whenever they were written and since when their conditions hold?
+pub fn is_same(one: &Sandbox, other: &Sandbox) -> bool {
+    let told = |row: &Sandbox| {
+        let mut row = row.clone();
+        let meta = row.meta_mut();
+        (meta.resource_version, meta.updated_at_ms) = (0, 0);
+        row.status_mut().conditions.iter_mut().for_each(|c| c.last_transition_time.clear());
+        row
+    };
+    told(one) == told(other)
 }
 
 fn condition(c: &DriverCondition) -> SandboxCondition {
@@ -126,7 +199,10 @@ fn condition(c: &DriverCondition) -> SandboxCondition {
 mod tests {
     use SandboxPhase::*;
 
+    use photofinish::SwitchKind;
+
     use crate::pb::openshell::ConfigurationAdmission;
+    use crate::remedy::SWITCHES;
 
     use super::*;
 
@@ -215,7 +291,7 @@ mod tests {
             for (name, snapshot) in snapshots() {
                 for session in [false, true] {
                     let cx = Context { session_connected: session, ..Default::default() };
-                    let got = verdict(&row(old), snapshot.status.as_ref(), &cx);
+                    let got = verdict(&row(old), &snapshot, &cx);
                     assert_eq!(got, expected(old, name, session), "{old:?} meets {name}, session {session}");
                     met += 1;
                 }
@@ -227,11 +303,12 @@ mod tests {
     #[test]
     fn a_starting_claim_moves_a_stopped_row_only_if_the_remedies_let_it() {
         let (_, starting) = snapshots().into_iter().find(|(name, _)| *name == "starting").unwrap();
-        let needs = Remedies::NONE.with(Remedy::StartingNeedsAStart);
-        let mutant = Remedies::NONE.with(Remedy::StoppedIgnoresEverything);
+        let reported = Remedies::as_reported();
+        let needs = reported.with(Remedy::StartingNeedsAStart);
+        let mutant = reported.with(Remedy::StoppedIgnoresEverything);
         let table = [
-            (Remedies::NONE, false, Verdict::Phase(Provisioning)),
-            (Remedies::NONE, true, Verdict::Phase(Provisioning)),
+            (reported, false, Verdict::Phase(Provisioning)),
+            (reported, true, Verdict::Phase(Provisioning)),
             (needs, false, Verdict::Untouched),
             (needs, true, Verdict::Phase(Provisioning)),
             (mutant, false, Verdict::Untouched),
@@ -243,21 +320,122 @@ mod tests {
                 stopped.start_attempt = "attempt".into();
             }
             let cx = Context { remedies, ..Default::default() };
-            assert_eq!(verdict(&stopped, starting.status.as_ref(), &cx), expected, "{remedies:?} {in_flight}");
+            assert_eq!(verdict(&stopped, &starting, &cx), expected, "{remedies:?} {in_flight}");
         }
     }
 
     #[test]
-    fn no_remedy_changes_what_happens_to_a_row_that_is_not_stopped() {
-        let all = Remedy::ALL.iter().copied().fold(Remedies::NONE, Remedies::with);
+    fn no_proposed_remedy_changes_what_a_snapshot_of_unknown_origin_does_to_a_row_that_is_not_stopped() {
+        let proposed = SWITCHES.iter().filter(|s| matches!(s.kind, SwitchKind::Merged | SwitchKind::Proposed { .. }));
+        let remedies = Remedies::from_names(proposed.map(|s| s.name));
         for old in ALL.into_iter().filter(|p| *p != Stopped) {
             for (name, snapshot) in snapshots() {
-                let plain = verdict(&row(old), snapshot.status.as_ref(), &Context::default());
-                let remedied =
-                    verdict(&row(old), snapshot.status.as_ref(), &Context { remedies: all, ..Default::default() });
+                let plain = verdict(&row(old), &snapshot, &Context::default());
+                let remedied = verdict(&row(old), &snapshot, &Context { remedies, ..Default::default() });
                 assert_eq!(plain, remedied, "{old:?} meets {name}");
             }
         }
+    }
+
+    /// A snapshot of the resource `u` at this epoch and generation.
+    fn of_epoch(epoch: u64, generation: i64, snapshot: DriverSandbox) -> DriverSandbox {
+        let origin = SnapshotOrigin { uid: "u".into(), epoch, generation, ..Default::default() };
+        DriverSandbox { origin: Some(origin), ..snapshot }
+    }
+    fn named(wanted: &str) -> DriverSandbox {
+        snapshots().into_iter().find(|(name, _)| *name == wanted).unwrap().1
+    }
+
+    #[test]
+    fn a_snapshot_of_an_operation_before_is_outdated_and_one_of_no_known_operation_is_not() {
+        let remedies = Remedies::as_reported().with(Remedy::SnapshotCarriesEpoch);
+        let mut r = row(Stopped);
+        (r.epoch_floor, r.applied_generation, r.applied_uid) = (3, 7, "u".into());
+        for (epoch, generation, expected) in [(2, 9, true), (3, 6, true), (3, 7, false), (4, 8, false), (0, 1, false)] {
+            let snapshot = of_epoch(epoch, generation, named("starting"));
+            assert_eq!(is_outdated(&r, &snapshot, remedies), expected, "{epoch} {generation}");
+            assert!(!is_outdated(&r, &snapshot, Remedies::as_reported()), "as reported nothing is");
+        }
+        r.applied_uid = "another".into();
+        assert!(!is_outdated(&r, &of_epoch(3, 6, named("starting")), remedies), "another resource counts anew");
+        assert!(!is_outdated(&r, &named("starting"), remedies), "it does not say");
+    }
+
+    #[test]
+    fn by_its_epoch_a_stop_can_never_pass_for_a_start_and_a_lost_start_is_still_seen() {
+        let remedies = Remedies::as_reported().with(Remedy::SnapshotCarriesEpoch);
+        let cx = Context { remedies, ..Default::default() };
+        let mut stopped = row(Stopped);
+        stopped.epoch_floor = 3;
+        for (epoch, expected) in [
+            (2, Verdict::Untouched),
+            (3, Verdict::Untouched),
+            (4, Verdict::Phase(Provisioning)),
+            (0, Verdict::Phase(Provisioning)),
+        ] {
+            assert_eq!(verdict(&stopped, &of_epoch(epoch, 1, named("starting")), &cx), expected, "epoch {epoch}");
+        }
+        apply(&mut stopped, &of_epoch(4, 5, named("starting")), &cx);
+        assert_eq!((stopped.phase(), stopped.epoch_floor, stopped.applied_generation), (Provisioning, 4, 5));
+        assert_eq!(verdict(&stopped, &of_epoch(3, 5, named("stopped")), &cx), Verdict::Untouched, "it has been started");
+    }
+
+    #[test]
+    fn a_resource_that_says_suspended_ends_a_stop_only_without_its_pod() {
+        use crate::pb::compute::snapshot_origin::Workload;
+        let remedies = Remedies::as_reported().with(Remedy::StoppedNeedsNoPod);
+        for (workload, remedies, expected) in [
+            (Workload::Present, Remedies::as_reported(), Stopped),
+            (Workload::Present, remedies, Stopping),
+            (Workload::Absent, remedies, Stopped),
+            (Workload::Unknown, remedies, Stopped),
+        ] {
+            let origin = SnapshotOrigin { workload: workload.into(), ..Default::default() };
+            let snapshot = DriverSandbox { origin: Some(origin), ..named("stopped") };
+            let cx = Context { remedies, ..Default::default() };
+            assert_eq!(verdict(&row(Stopping), &snapshot, &cx), Verdict::Phase(expected), "{workload:?} {remedies:?}");
+        }
+    }
+
+    #[test]
+    fn a_missing_identity_is_taken_from_a_snapshot_and_a_known_one_is_kept() {
+        let origin = SnapshotOrigin { runtime_identity: "kubernetes://ns/u/s".into(), ..Default::default() };
+        let snapshot = DriverSandbox { origin: Some(origin), ..named("not ready yet") };
+        let remedied =
+            Context { remedies: Remedies::as_reported().with(Remedy::IdentityFromSnapshot), ..Default::default() };
+        for (known, cx, expected) in [
+            ("", Context::default(), ""),
+            ("", remedied, "kubernetes://ns/u/s"),
+            ("kubernetes://ns/u/other", remedied, "kubernetes://ns/u/other"),
+        ] {
+            let mut r = row(Provisioning);
+            r.meta_mut().annotations.insert(RUNTIME_IDENTITY.into(), known.into());
+            apply(&mut r, &snapshot, &cx);
+            assert_eq!(r.annotation(RUNTIME_IDENTITY), expected);
+        }
+    }
+
+    #[test]
+    fn the_mutant_and_the_time_before_the_fix_let_snapshots_decide_what_they_must_not() {
+        let believing = Context { remedies: Remedies::NONE.with(Remedy::BelieveAnySnapshot), ..Default::default() };
+        for old in [Stopped, Error, Completed, Deleting, Starting] {
+            assert_eq!(verdict(&row(old), &named("not ready yet"), &believing), Verdict::Phase(Provisioning), "{old:?}");
+        }
+        let before = Remedies::as_reported().without(Remedy::DeletingIgnoresSnapshots);
+        let before = Context { remedies: before, ..Default::default() };
+        assert_eq!(verdict(&row(Deleting), &named("stopped"), &before), Verdict::Phase(Stopped));
+    }
+
+    #[test]
+    fn a_row_that_only_was_written_again_is_the_same() {
+        let mut r = row(Provisioning);
+        apply(&mut r, &named("not ready yet"), &Context { now_ms: 1_000, ..Default::default() });
+        let mut again = r.clone();
+        apply(&mut again, &named("not ready yet"), &Context { now_ms: 9_000, ..Default::default() });
+        again.meta_mut().resource_version += 1;
+        assert!(is_same(&r, &again));
+        apply(&mut again, &named("stopped"), &Context::default());
+        assert!(!is_same(&r, &again));
     }
 
     #[test]
@@ -266,7 +444,7 @@ mod tests {
         (restart.status_mut().restart_count, restart.status_mut().exit_code) = (1, Some(1));
         for (name, snapshot) in snapshots() {
             let cx = Context { session_connected: true, ..Default::default() };
-            assert_eq!(verdict(&restart, snapshot.status.as_ref(), &cx), Verdict::Phase(Starting), "{name}");
+            assert_eq!(verdict(&restart, &snapshot, &cx), Verdict::Phase(Starting), "{name}");
         }
     }
 
@@ -290,13 +468,14 @@ mod tests {
         let cx = Context { recovers_delete: true, ..Default::default() };
         for (name, shown) in [("stopped", Stopped), ("not ready yet", Provisioning), ("deleting", Deleting)] {
             let (_, snapshot) = snapshots().into_iter().find(|(n, _)| *n == name).unwrap();
-            assert_eq!(verdict(&row(Deleting), snapshot.status.as_ref(), &cx), Verdict::Phase(shown), "{name}");
+            assert_eq!(verdict(&row(Deleting), &snapshot, &cx), Verdict::Phase(shown), "{name}");
         }
     }
 
     #[test]
     fn an_untouched_row_keeps_its_conditions_and_an_applied_one_takes_the_snapshots() {
-        let cx = Context { remedies: Remedies::NONE.with(Remedy::StartingNeedsAStart), ..Default::default() };
+        let remedies = Remedies::as_reported().with(Remedy::StartingNeedsAStart);
+        let cx = Context { remedies, ..Default::default() };
         let (_, starting) = snapshots().into_iter().find(|(name, _)| *name == "starting").unwrap();
         let mut stopped = row(Stopped);
         let before = stopped.clone();

@@ -4,31 +4,32 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tonic::{Code, Status};
-use tracing::{Instrument, warn};
+use tracing::warn;
 
 use crate::pb::compute::{self, StartSandboxRequest, StopSandboxRequest};
 use crate::pb::openshell::{Sandbox, SandboxPhase};
 
 use super::admission::{self, Start};
 use super::configuration;
-use super::core::{Gateway, driver_status, is_definite_refusal, store_status};
+use super::core::{Gateway, driver_status, is_about, is_definite_refusal, store_status};
 use super::create::{driver_sandbox, next_identity};
 use super::deadline;
 use super::locks::Held;
+use super::phases;
 use super::record::{ErrorKind, GENERATION_ID, RUNTIME_IDENTITY, Row, TOKEN_ID, new_attempt};
 use super::recover::{Failed, restored};
 use super::rows::{By, accepted};
-use super::service::{finished, refused};
+use super::service::refused;
+use super::stop::stop_request;
 
 /// How often a running start looks at its deadline.
 const DEADLINE_POLL: Duration = Duration::from_secs(1);
 /// Phases in which a start may still be bound to its compute.
 const BINDABLE: [SandboxPhase; 3] = [SandboxPhase::Starting, SandboxPhase::Provisioning, SandboxPhase::Ready];
 
-/// A row that was told to start: a new attempt under a new identity. The stored main process stays, as the tombstone
-/// of the run before.
+/// A row that was told to start: a new attempt. The stored main process stays, as the tombstone of the run before.
 fn starting(row: &mut Sandbox, now_ms: i64) {
-    next_identity(&mut row.meta_mut().annotations);
+    row.begin_epoch();
     row.set_phase(SandboxPhase::Starting, "False", "Starting", "the sandbox was told to start", now_ms);
     let attempt = new_attempt(now_ms);
     row.start_attempt.clone_from(&attempt.attempt_id);
@@ -47,6 +48,7 @@ pub(crate) fn start_request(row: &Sandbox, launch_authentication: &str) -> Start
         launch_authentication: launch_authentication.into(),
         generation_id: row.annotation(GENERATION_ID).into(),
         expected_runtime_identity: row.annotation(RUNTIME_IDENTITY).into(),
+        lifecycle_epoch: row.issued_epoch,
     }
 }
 
@@ -59,19 +61,39 @@ impl Gateway {
         let id = named.id().to_owned();
         if named.error_kind() == Some(ErrorKind::TimedOut { cleanup_done: false }) {
             // The cleanup holds the gate for as long as it takes; waiting for it would only look like a start.
-            admission::start(&named).map_err(|r| refused("start", name, &id, r.into()))?;
+            self.admit_start(&named)?;
         }
         let gate = self.gates.lock(&id).await;
-        let lock = self.mutations.lock(&id).await;
-        let previous = self.reread("start", &id, name)?;
-        let admitted = admission::start(&previous).map_err(|r| refused("start", name, &id, r.into()))?;
+        let mut lock = self.mutations.lock(&id).await;
+        let mut previous = self.reread("start", &id, name)?;
+        let mut admitted = self.admit_start(&previous)?;
+        if admitted == Start::IfEmpty {
+            // A create holds the gate until it is over; so what the driver shows now is nobody's work in progress.
+            drop(lock);
+            let empty = self.shows_empty(&previous).await;
+            lock = self.mutations.lock(&id).await;
+            previous = self.reread("start", &id, name)?;
+            admitted = match self.admit_start(&previous)? {
+                Start::IfEmpty if !empty => {
+                    return Err(refused("start", name, &id, admission::cannot_start(previous.phase()).into()));
+                }
+                admitted => admitted,
+            };
+        }
         let transition = match admitted {
             Start::Running => {
                 accepted("start", &previous);
                 return Ok(previous);
             }
-            Start::Begin => {
+            Start::IfEmpty => {
                 let begin = |row: &mut Sandbox| starting(row, self.rows.now_ms());
+                self.rows.admit("start", &id, previous.version(), begin).map_err(failed)?
+            }
+            Start::Begin => {
+                let begin = |row: &mut Sandbox| {
+                    next_identity(&mut row.meta_mut().annotations);
+                    starting(row, self.rows.now_ms());
+                };
                 self.rows.admit("start", &id, previous.version(), begin).map_err(failed)?
             }
             Start::Redrive if previous.start_in_flight() => {
@@ -87,7 +109,20 @@ impl Gateway {
         drop(lock);
         let gateway = self.clone();
         let work = async move { gateway.drive_start(transition, previous, gate).await };
-        finished("start", tokio::spawn(work.in_current_span())).await
+        self.carry_out("start", work).await
+    }
+
+    fn admit_start(&self, row: &Sandbox) -> Result<Start, Status> {
+        admission::start(self.config.remedies, row).map_err(|r| refused("start", row.name(), row.id(), r.into()))
+    }
+
+    /// Does the driver show, now, that the compute of this row is off and empty?
+    async fn shows_empty(&self, row: &Sandbox) -> bool {
+        let live = self.live(row.id(), row.name()).await.ok().flatten();
+        live.is_some_and(|live| {
+            let derived = phases::derive_phase(live.status.as_ref(), self.config.remedies);
+            is_about(&live, row.id()) && (phases::is_off_and_empty(&live) || derived == SandboxPhase::Stopped)
+        })
     }
 
     async fn drive_start(&self, transition: Sandbox, previous: Sandbox, _gate: Held) -> Result<Sandbox, Status> {
@@ -151,7 +186,7 @@ impl Gateway {
     /// Undoes a start whose row has gone elsewhere meanwhile.
     async fn compensate_start(&self, transition: &Sandbox, previous: &Sandbox) {
         let id = transition.id();
-        let request = StopSandboxRequest { sandbox_id: id.into(), sandbox_name: transition.name().into() };
+        let request = StopSandboxRequest { lifecycle_epoch: 0, ..stop_request(transition) };
         if let Err(status) = self.driver().stop_sandbox(request).await {
             warn!(error = %status.message(), sandbox_id = %id, "compute of an undone start was not stopped");
         }
@@ -174,8 +209,10 @@ mod tests {
         row.set_phase(SandboxPhase::Completed, "False", "MainProcessCompleted", "", 0);
         row.status_mut().exit_code = Some(0);
         row.status_mut().main_process_instance_id = "i1".into();
+        next_identity(&mut row.meta_mut().annotations);
         starting(&mut row, 1_000);
         assert_eq!((row.phase(), row.annotation(AUTH_EPOCH)), (SandboxPhase::Starting, "1"));
+        assert_eq!((row.issued_epoch, row.epoch_floor), (1, 1));
         let status = row.status.as_ref().unwrap();
         let attempt = status.provisioning.as_ref().unwrap();
         assert_eq!((attempt.deadline_ms, &attempt.attempt_id), (301_000, &row.start_attempt));

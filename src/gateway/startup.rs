@@ -4,18 +4,21 @@ use std::sync::Arc;
 
 use tracing::{info, warn};
 
-use crate::pb::compute::StopSandboxRequest;
 use crate::pb::openshell::{Sandbox, SandboxPhase};
+use crate::remedy::Remedy;
 
 use super::core::Gateway;
 use super::record::{ErrorKind, GENERATION_ID, Row};
 use super::rows::By;
 use super::start::start_request;
-use super::stop::stopped;
+use super::stop::{stop_request, stopped};
 use super::store::StoreError;
 
 /// Recovers every row in turn, each under its gate. What fails stays for a user's retry.
 pub(crate) async fn recover(gateway: &Arc<Gateway>) {
+    if !gateway.config.remedies.has(Remedy::StartupRedrives) {
+        return;
+    }
     let rows = match gateway.rows.store.sandboxes() {
         Ok(rows) => rows,
         Err(error) => {
@@ -42,8 +45,7 @@ impl Gateway {
             }
             SandboxPhase::Stopping => {
                 info!(sandbox_id = %id, "driving an unfinished stop");
-                let request = StopSandboxRequest { sandbox_id: id.into(), sandbox_name: row.name().into() };
-                if let Err(status) = self.driver().stop_sandbox(request).await {
+                if let Err(status) = self.driver().stop_sandbox(stop_request(&row)).await {
                     warn!(error = %status.message(), sandbox_id = %id, "an unfinished stop failed again");
                     return Ok(());
                 }

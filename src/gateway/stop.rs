@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use tonic::Status;
-use tracing::Instrument;
 
 use crate::pb::compute::StopSandboxRequest;
 use crate::pb::openshell::{Sandbox, SandboxPhase};
@@ -14,13 +13,23 @@ use super::locks::Held;
 use super::record::Row;
 use super::recover::Failed;
 use super::rows::{By, accepted};
-use super::service::{finished, refused};
+use super::service::refused;
 
 /// A row that was told to stop.
 fn stopping(row: &mut Sandbox, now_ms: i64) {
     row.set_phase(SandboxPhase::Stopping, "False", "Stopping", "the sandbox was told to stop", now_ms);
     row.status_mut().exit_code = None;
     row.start_attempt.clear();
+    row.begin_epoch();
+}
+
+/// The driver call that stops this row.
+pub(crate) fn stop_request(row: &Sandbox) -> StopSandboxRequest {
+    StopSandboxRequest {
+        sandbox_id: row.id().into(),
+        sandbox_name: row.name().into(),
+        lifecycle_epoch: row.issued_epoch,
+    }
 }
 
 /// A row whose compute has stopped.
@@ -38,7 +47,7 @@ impl Gateway {
         let lock = self.mutations.lock(&id).await;
         let previous = self.reread("stop", &id, name)?;
         let admitted =
-            admission::stop(self.config.profile, &previous).map_err(|r| refused("stop", name, &id, r.into()))?;
+            admission::stop(self.config.profile, self.config.remedies, &previous).map_err(|r| refused("stop", name, &id, r.into()))?;
         let transition = match admitted {
             Stop::AtRest => {
                 let row = if previous.start_in_flight() {
@@ -64,12 +73,12 @@ impl Gateway {
         drop(lock);
         let gateway = self.clone();
         let work = async move { gateway.drive_stop(transition, previous, gate).await };
-        finished("stop", tokio::spawn(work.in_current_span())).await
+        self.carry_out("stop", work).await
     }
 
     async fn drive_stop(&self, transition: Sandbox, previous: Sandbox, _gate: Held) -> Result<Sandbox, Status> {
         let id = transition.id();
-        let request = StopSandboxRequest { sandbox_id: id.into(), sandbox_name: transition.name().into() };
+        let request = stop_request(&transition);
         if let Err(status) = self.driver().stop_sandbox(request).await {
             let (transition, previous) = (&transition, &previous);
             let failed = Failed { transition, previous, expected_stopped: true, refused_start: false };

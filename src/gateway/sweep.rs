@@ -1,6 +1,7 @@
 //! The sweep: every minute the rows are compared with what the driver has, one by one and freshly read.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tonic::{Code, Status};
@@ -8,15 +9,23 @@ use tracing::{Instrument, info_span, warn};
 
 use crate::pb::compute::{DriverSandbox, ListSandboxesRequest};
 use crate::pb::openshell::{Sandbox, SandboxPhase};
+use crate::remedy::Remedy;
 
 use super::core::Gateway;
+use super::phases;
 use super::record::{COMPUTE_RESOURCE_MISSING, ErrorKind, Row};
 use super::rows::By;
+use super::snapshot::{self, Verdict};
 use super::store::StoreError;
 
 const INTERVAL: Duration = Duration::from_secs(60);
 /// Age below which a row without compute is left alone: its create may still be under way.
 const ORPHAN_GRACE_MS: i64 = 300_000;
+
+/// Sweeps in a row that must find a Provisioning row over an empty backend before it is settled.
+const EMPTY_SWEEPS: u32 = 2;
+/// Time that these sweeps must span.
+const EMPTY_GRACE_MS: i64 = 59_000;
 
 /// What becomes of a row whose compute is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +51,29 @@ pub fn missing(row: &Sandbox, now_ms: i64) -> Missing {
     }
 }
 
+/// Rows that were found Provisioning over a backend that is off and empty: how often in a row, and since when.
+#[derive(Debug, Default)]
+pub(crate) struct Empty(Mutex<BTreeMap<String, (u32, i64)>>);
+
+impl Empty {
+    /// One more sweep has looked at a row. True once it was found so in [`EMPTY_SWEEPS`] sweeps in a row that span at least
+    /// [`EMPTY_GRACE_MS`]; the count then starts anew.
+    fn found(&self, id: &str, empty: bool, now_ms: i64) -> bool {
+        let mut found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !empty {
+            found.remove(id);
+            return false;
+        }
+        let (times, since_ms) = found.entry(id.into()).or_insert((0, now_ms));
+        *times += 1;
+        let settled = *times >= EMPTY_SWEEPS && now_ms - *since_ms >= EMPTY_GRACE_MS;
+        if settled {
+            found.remove(id);
+        }
+        settled
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 enum SweepError {
     #[error("driver: {}", .0.message())]
@@ -52,8 +84,9 @@ enum SweepError {
 
 /// Sweeps at once and then every minute, for ever.
 pub(crate) async fn run(gateway: Arc<Gateway>) {
+    let sleeps = gateway.config.remedies.has(Remedy::SweepSleeps);
     loop {
-        if let Err(error) = sweep(&gateway).await {
+        if !sleeps && let Err(error) = sweep(&gateway).await {
             warn!(%error, "the sweep ended early");
         }
         tokio::time::sleep(INTERVAL).await;
@@ -67,6 +100,9 @@ async fn sweep(gateway: &Arc<Gateway>) -> Result<(), SweepError> {
     for snapshot in &listed {
         let span = info_span!("sweep.sandbox", sandbox_id = %snapshot.id, sandbox_name = %snapshot.name);
         gateway.sweep_present(snapshot, started_ms).instrument(span).await?;
+    }
+    if !gateway.config.remedies.has(Remedy::SweepPrunesMissing) {
+        return Ok(());
     }
     for row in gateway.rows.store.sandboxes()? {
         if listed.iter().any(|snapshot| snapshot.id == row.id()) {
@@ -106,11 +142,34 @@ impl Gateway {
         let _lock = self.mutations.lock(id).await;
         let unchanged = |row: &Sandbox| row.version() == read.version() && !touched_since(row, started_ms);
         let Some(row) = self.rows.get(id)?.filter(unchanged) else { return Ok(()) };
-        if row.phase() == SandboxPhase::Deleting {
+        let cx = self.snapshot_context(id)?;
+        if snapshot::verdict(&row, live, &cx) == Verdict::NotApplied {
             return Ok(());
         }
-        let cx = self.snapshot_context(id)?;
-        self.apply_snapshot(By::Sweep, &row, live, &cx)?;
+        let row = self.apply_snapshot(By::Sweep, &row, live, &cx)?;
+        if cx.remedies.has(Remedy::SweepSettlesEmptyProvisioning) {
+            self.settle_empty(&row, live)?;
+        }
+        Ok(())
+    }
+
+    /// A Provisioning row that the sweeps keep finding over an empty backend has nobody left who would bring it up. The
+    /// caller holds the mutation lock.
+    fn settle_empty(&self, row: &Sandbox, live: &DriverSandbox) -> Result<(), SweepError> {
+        let (id, now_ms) = (row.id(), self.rows.now_ms());
+        let empty = row.phase() == SandboxPhase::Provisioning && phases::is_off_and_empty(live);
+        if !self.empty.found(id, empty, now_ms) {
+            return Ok(());
+        }
+        // A request that runs knows better: the next sweep looks again.
+        let Some(_gate) = self.gates.try_lock(id) else { return Ok(()) };
+        let settled = |row: &mut Sandbox| {
+            let message = "the compute was suspended after it had lost a dependency";
+            row.set_phase(SandboxPhase::Stopped, "False", "DependencyFailure", message, now_ms);
+            row.start_attempt.clear();
+        };
+        self.rows.update(By::Sweep, "settle-empty", id, row.version(), settled)?;
+        self.sessions.disconnect(id);
         Ok(())
     }
 
@@ -167,6 +226,18 @@ mod tests {
         let mut row = Sandbox::default();
         row.set_phase(phase, "False", reason, "", 0);
         row
+    }
+
+    #[test]
+    fn a_row_is_settled_at_the_second_sweep_in_a_row_that_finds_it_empty_a_minute_apart() {
+        let empty = Empty::default();
+        assert!(!empty.found("a", true, 0));
+        assert!(!empty.found("a", false, 60_000), "in between it was not");
+        assert!(!empty.found("a", true, 120_000));
+        assert!(!empty.found("b", true, 180_000), "each row counts for itself");
+        assert!(!empty.found("a", true, 121_000), "too soon after the first");
+        assert!(empty.found("a", true, 180_000));
+        assert!(!empty.found("a", true, 240_000), "and then anew");
     }
 
     #[test]

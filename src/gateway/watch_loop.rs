@@ -12,7 +12,7 @@ use tracing::{Instrument, debug, info_span, warn};
 
 use crate::pb::compute::{DriverSandbox, WatchSandboxesRequest, watch_sandboxes_event::Payload};
 use crate::pb::openshell::{Sandbox, SandboxPhase};
-use crate::remedy::{Remedies, Remedy};
+use crate::remedy::Remedy;
 
 use super::Profile;
 use super::core::{Gateway, is_about};
@@ -37,23 +37,23 @@ pub enum Doubt {
 }
 
 /// Must this snapshot be read again before it is applied?
+///
+/// One that is outdated is not worth a question: the table drops it.
 pub fn doubt(row: &Sandbox, snapshot: &DriverSandbox, profile: Profile, cx: &Context) -> Option<Doubt> {
-    let status = snapshot.status.as_ref();
+    if snapshot::is_outdated(row, snapshot, cx.remedies) {
+        return None;
+    }
     match row.phase() {
-        SandboxPhase::Starting => Some(Doubt::Starting),
+        SandboxPhase::Starting if cx.remedies.has(Remedy::StartingIsRevalidated) => Some(Doubt::Starting),
         SandboxPhase::Ready if profile.revalidates_exits_from_ready() => {
-            let stays = matches!(snapshot::verdict(row, status, cx), Verdict::Phase(SandboxPhase::Ready));
+            let stays = matches!(snapshot::verdict(row, snapshot, cx), Verdict::Phase(SandboxPhase::Ready));
             (!stays).then_some(Doubt::LeavesReady)
         }
-        SandboxPhase::Stopped if revalidates_stopped(cx.remedies) => {
-            status.is_some_and(phases::confirms_starting).then_some(Doubt::StartsStopped)
+        SandboxPhase::Stopped if cx.remedies.has(Remedy::StoppedIsRevalidated) => {
+            snapshot.status.as_ref().is_some_and(phases::confirms_starting).then_some(Doubt::StartsStopped)
         }
         _ => None,
     }
-}
-
-fn revalidates_stopped(remedies: Remedies) -> bool {
-    remedies.has(Remedy::StoppedIsRevalidated)
 }
 
 /// Without a live snapshot the old one may still be applied, but not to a row that is in the phase that was doubted.
@@ -114,10 +114,15 @@ impl Gateway {
     async fn sandbox_updated(&self, event: DriverSandbox) -> Result<(), StoreError> {
         let id = event.id.as_str();
         let lock = self.mutations.lock(id).await;
-        let Some(row) = self.rows.get(id)? else { return Ok(()) };
+        let Some(row) = self.rows.get(id)? else {
+            if self.config.remedies.has(Remedy::RowsFromSnapshots) {
+                self.rows.create(snapshot::row_of(&event))?;
+            }
+            return Ok(());
+        };
         let cx = self.snapshot_context(id)?;
         let Some(doubt) = doubt(&row, &event, self.config.profile, &cx) else {
-            return self.apply_observed(&row, &event, &cx);
+            return self.apply_observed(By::Snapshot, &row, &event, &cx);
         };
         drop(lock);
 
@@ -127,8 +132,8 @@ impl Gateway {
         let Some(row) = self.rows.get(id)? else { return Ok(()) };
         let cx = self.snapshot_context(id)?;
         match live {
-            Some(live) => self.apply_observed(&row, &live, &cx),
-            None if applies_unconfirmed(&row, doubt) => self.apply_observed(&row, &event, &cx),
+            Some(live) => self.apply_observed(By::Live, &row, &live, &cx),
+            None if applies_unconfirmed(&row, doubt) => self.apply_observed(By::Snapshot, &row, &event, &cx),
             None => {
                 debug!(sandbox_id = %id, "a doubtful snapshot was dropped: the driver could not confirm it");
                 Ok(())
@@ -137,11 +142,11 @@ impl Gateway {
     }
 
     /// One attempt at the version just read. A row that is being deleted is not even written.
-    fn apply_observed(&self, row: &Sandbox, snapshot: &DriverSandbox, cx: &Context) -> Result<(), StoreError> {
-        if row.phase() == SandboxPhase::Deleting {
+    fn apply_observed(&self, by: By, row: &Sandbox, snapshot: &DriverSandbox, cx: &Context) -> Result<(), StoreError> {
+        if snapshot::verdict(row, snapshot, cx) == Verdict::NotApplied {
             return Ok(());
         }
-        self.apply_snapshot(By::Snapshot, row, snapshot, cx).map(drop)
+        self.apply_snapshot(by, row, snapshot, cx).map(drop)
     }
 
     /// The compute is gone: so is the row, whatever it says, unless the deadline's cleanup still tells its story.
@@ -162,7 +167,8 @@ impl Gateway {
 mod tests {
     use SandboxPhase::*;
 
-    use crate::pb::compute::{DriverCondition, DriverSandboxStatus};
+    use crate::pb::compute::{DriverCondition, DriverSandboxStatus, SnapshotOrigin};
+    use crate::remedy::Remedies;
 
     use super::*;
 
@@ -189,15 +195,16 @@ mod tests {
         let ready = snapshot(&[("Ready", "True", "DependenciesReady")]);
         let starting = snapshot(&[("Bootstrapping", "True", ""), ("Ready", "False", "DependenciesNotReady")]);
         let stopped = snapshot(&[("Suspended", "True", "PodTerminated")]);
-        let f3 = Remedies::NONE.with(Remedy::StoppedIsRevalidated);
+        let reported = Remedies::as_reported();
+        let f3 = reported.with(Remedy::StoppedIsRevalidated);
         let (new, old) = (Profile::Cc0642fa8, Profile::V012);
         let table = [
-            (Starting, &ready, new, Remedies::NONE, Some(Doubt::Starting)),
-            (Starting, &ready, old, Remedies::NONE, Some(Doubt::Starting)),
-            (Ready, &ready, new, Remedies::NONE, None),
-            (Ready, &stopped, new, Remedies::NONE, Some(Doubt::LeavesReady)),
-            (Ready, &stopped, old, Remedies::NONE, None),
-            (Stopped, &starting, new, Remedies::NONE, None),
+            (Starting, &ready, new, reported, Some(Doubt::Starting)),
+            (Starting, &ready, old, reported, Some(Doubt::Starting)),
+            (Ready, &ready, new, reported, None),
+            (Ready, &stopped, new, reported, Some(Doubt::LeavesReady)),
+            (Ready, &stopped, old, reported, None),
+            (Stopped, &starting, new, reported, None),
             (Stopped, &starting, new, f3, Some(Doubt::StartsStopped)),
             (Stopped, &starting, old, f3, Some(Doubt::StartsStopped)),
             (Stopped, &stopped, new, f3, None),
@@ -208,6 +215,21 @@ mod tests {
             let cx = Context { session_connected: true, remedies, ..Default::default() };
             assert_eq!(doubt(&row(phase), snapshot, profile, &cx), expected, "row {n}: {phase:?}");
         }
+    }
+
+    #[test]
+    fn before_the_fix_a_starting_row_believed_at_once_and_with_epochs_an_outdated_snapshot_is_no_question() {
+        let failed = snapshot(&[("Ready", "False", "PodFailed")]);
+        let before = Remedies::as_reported().without(Remedy::StartingIsRevalidated);
+        let cx = |remedies| Context { remedies, ..Default::default() };
+        assert_eq!(doubt(&row(Starting), &failed, Profile::Cc0642fa8, &cx(before)), None);
+        let mut starting = row(Starting);
+        starting.epoch_floor = 2;
+        let origin = SnapshotOrigin { epoch: 1, ..Default::default() };
+        let old = DriverSandbox { origin: Some(origin), ..failed };
+        let epochs = Remedies::as_reported().with(Remedy::SnapshotCarriesEpoch);
+        assert_eq!(doubt(&starting, &old, Profile::Cc0642fa8, &cx(epochs)), None);
+        assert_eq!(doubt(&starting, &old, Profile::Cc0642fa8, &Context::default()), Some(Doubt::Starting));
     }
 
     #[test]

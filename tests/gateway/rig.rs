@@ -9,7 +9,7 @@ use hyper_util::rt::TokioIo;
 use photofinish_openshell::gateway::{self, Profile, ScriptedDriver, phases::phase_name, scripted_driver::Script};
 use photofinish_openshell::pb::openshell::open_shell_client::OpenShellClient;
 use photofinish_openshell::pb::openshell::*;
-use photofinish_openshell::remedy::Remedies;
+use photofinish_openshell::remedy::{Remedies, Remedy};
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -74,10 +74,14 @@ impl Setup {
     /// As reported, on a database of its own.
     pub(crate) fn as_reported() -> Setup {
         let database = format!("file:/{}?vfs=memdb", uuid::Uuid::new_v4());
-        Setup { profile: Profile::Cc0642fa8, remedies: Remedies::NONE, database }
+        Setup { profile: Profile::Cc0642fa8, remedies: Remedies::as_reported(), database }
     }
     pub(crate) fn with(mut self, remedies: &[&str]) -> Setup {
-        self.remedies = Remedies::from_names(remedies.iter().copied());
+        self.remedies = Remedy::ALL
+            .iter()
+            .copied()
+            .filter(|r| remedies.contains(&r.name()))
+            .fold(self.remedies, Remedies::with);
         self
     }
     pub(crate) fn profile(mut self, profile: Profile) -> Setup {

@@ -126,7 +126,7 @@ impl Cluster {
         identity
     }
     pub(super) async fn stop(&mut self) -> Result<(), tonic::Status> {
-        let request = StopSandboxRequest { sandbox_id: ID.into(), sandbox_name: "demo".into() };
+        let request = StopSandboxRequest { sandbox_id: ID.into(), sandbox_name: "demo".into(), ..Default::default() };
         self.driver.stop_sandbox(request).await.map(drop)
     }
     pub(super) async fn start(&mut self, identity: &str, token: &str) -> Result<String, tonic::Status> {
@@ -136,6 +136,7 @@ impl Cluster {
             launch_authentication: token.into(),
             generation_id: "generation".into(),
             expected_runtime_identity: identity.into(),
+            ..Default::default()
         };
         Ok(self.driver.start_sandbox(request).await?.into_inner().runtime_identity)
     }
