@@ -4,7 +4,7 @@
 //! every set of the proposed remedies. What is expected is written as rules of the specification, which know nothing of
 //! how driver and gateway come to it; what NVIDIA/OpenShell#5195 asks for stands beneath as tests of its own.
 
-use photofinish_openshell::driver::convert::{Availability, Dependencies, convert};
+use photofinish_openshell::driver::convert::{Availability, Dependencies, Presence, convert};
 use photofinish_openshell::driver::names;
 use photofinish_openshell::driver::resource::Sandbox as Resource;
 use photofinish_openshell::gateway::Profile;
@@ -151,7 +151,7 @@ impl Cell {
         let up = Dependencies {
             availability: Availability::Available,
             identity: Availability::Available,
-            workload_absent: false,
+            workload: Presence::Present,
         };
         convert(&self.resource(), up, remedies).unwrap()
     }

@@ -6,9 +6,10 @@
 //! Remedies that act here: `stop-marker-is-not-start` and `suspended-survives-stop-marker` in [`reading`],
 //! `off-and-empty-is-suspended` and `suspension-says-why` in [`convert`].
 use super::markers::{Marker, Operation};
-use super::names;
+use super::names::{self, RuntimeIdentity};
 use super::resource::{Condition, Sandbox};
-use crate::pb::compute::{DriverCondition, DriverSandbox, DriverSandboxStatus};
+use crate::pb::compute::snapshot_origin::{Desired, Workload};
+use crate::pb::compute::{DriverCondition, DriverSandbox, DriverSandboxStatus, SnapshotOrigin};
 use crate::remedy::{Remedies, Remedy};
 
 /// How a dependency does. Ordered: the greatest of several decides.
@@ -24,6 +25,17 @@ pub enum Availability {
     Unavailable,
 }
 
+/// What a read said of an object. What could not be read is not absent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// It was read.
+    Present,
+    /// The API server said that it does not exist.
+    Absent,
+    /// It could not be read.
+    Unread,
+}
+
 /// What a sandbox depends on, as of now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dependencies {
@@ -31,8 +43,8 @@ pub struct Dependencies {
     pub availability: Availability,
     /// Are the two Pods those of the present generation? Available, Unknown or Unavailable.
     pub identity: Availability,
-    /// Did the API server say that there is no workload Pod? What could not be read is not absent.
-    pub workload_absent: bool,
+    /// Is there a workload Pod?
+    pub workload: Presence,
 }
 
 impl Dependencies {
@@ -105,8 +117,36 @@ pub fn convert(sandbox: &Sandbox, dependencies: Dependencies, remedies: Remedies
         workspace: workspace.to_owned(),
         spec: None,
         status,
-        origin: None,
+        origin: Some(origin(sandbox, dependencies.workload)),
     })
+}
+
+/// What the snapshot is made from. As reported nobody reads it; it is what several remedies judge by.
+fn origin(sandbox: &Sandbox, workload: Presence) -> SnapshotOrigin {
+    let annotation = |key| sandbox.annotation(key).unwrap_or_default();
+    let marked = Marker::of(sandbox).is_some();
+    let of_marker = |key| if marked { annotation(key).to_owned() } else { String::new() };
+    let identity = RuntimeIdentity {
+        namespace: sandbox.namespace().to_owned(),
+        sandbox_uid: sandbox.uid().to_owned(),
+        supervisor_uid: annotation(names::SUPERVISOR_UID).to_owned(),
+    };
+    SnapshotOrigin {
+        uid: sandbox.uid().to_owned(),
+        resource_version: sandbox.resource_version().to_owned(),
+        generation: sandbox.metadata.generation.unwrap_or_default(),
+        operation: of_marker(names::BOOTSTRAP_OPERATION),
+        bootstrap_phase: of_marker(names::BOOTSTRAP_PHASE),
+        epoch: annotation(names::LIFECYCLE_EPOCH).parse().unwrap_or_default(),
+        desired: if sandbox.should_run() { Desired::Running } else { Desired::Off }.into(),
+        workload: match workload {
+            Presence::Present => Workload::Present,
+            Presence::Absent => Workload::Absent,
+            Presence::Unread => Workload::Unknown,
+        }
+        .into(),
+        runtime_identity: if identity.supervisor_uid.is_empty() { String::new() } else { identity.to_string() },
+    }
 }
 
 /// Conditions that are not of an older generation, with what the marker does to Suspended and Bootstrapping.
@@ -135,7 +175,7 @@ fn current(conditions: &[Condition], generation: Option<i64>, reading: Reading) 
 /// Is it switched off, with nothing under way and nothing running? Then it is suspended, whether or not its controller
 /// has a way to say so. A create and a restart are marked before they switch it on.
 fn is_off_and_empty(sandbox: &Sandbox, reading: Reading, dependencies: Dependencies) -> bool {
-    reading == Reading::Quiet && !sandbox.should_run() && dependencies.workload_absent
+    reading == Reading::Quiet && !sandbox.should_run() && dependencies.workload == Presence::Absent
 }
 
 /// Why a lost dependency suspended it, if that is noted and to be told.
@@ -172,12 +212,12 @@ mod tests {
     const FINE: Dependencies = Dependencies {
         availability: Availability::Available,
         identity: Availability::Available,
-        workload_absent: false,
+        workload: Presence::Present,
     };
     const LOST: Dependencies = Dependencies {
         availability: Availability::Unavailable,
         identity: Availability::Unavailable,
-        workload_absent: true,
+        workload: Presence::Absent,
     };
 
     fn f1() -> Remedies {
@@ -242,7 +282,7 @@ mod tests {
             let (operation, phase) = (operations[digit(5)], phases[digit(5)]);
             let (suspended, ready) = (suspended[digit(4)], ready[digit(3)]);
             let (availability, identity) = (levels[digit(4)], levels[digit(4)]);
-            let dependencies = Dependencies { availability, identity, workload_absent: false };
+            let dependencies = Dependencies { availability, identity, workload: Presence::Present };
             let remedies = remedies[digit(4)];
             assert_eq!(left, 0, "every combination has its number");
 
@@ -423,7 +463,7 @@ mod tests {
     fn the_worst_of_availability_and_identity_decides_and_the_unread_does_not() {
         let running = cr(1, json!({}), json!([condition("Ready", "True", "DependenciesReady", 1)]));
         let stays = ["Ready=True/DependenciesReady"];
-        let so = |availability, identity| Dependencies { availability, identity, workload_absent: false };
+        let so = |availability, identity| Dependencies { availability, identity, workload: Presence::Present };
         assert_eq!(told(&running, so(Availability::Unknown, Availability::Unknown), f1()), stays);
         assert_eq!(told(&running, so(Availability::Degraded, Availability::Unknown), f1()), [NOT_READY]);
         assert_eq!(told(&running, so(Availability::Available, Availability::Unavailable), f1()), [NOT_READY]);
@@ -439,7 +479,7 @@ mod tests {
             cr
         };
         let suspended = "Suspended=True/PodTerminated";
-        let unread = Dependencies { workload_absent: false, ..LOST };
+        let unread = Dependencies { workload: Presence::Unread, ..LOST };
         assert_eq!(told(&off(json!({})), LOST, f5), [NOT_READY, suspended]);
         assert_eq!(told(&off(json!({})), LOST, Remedies::NONE), [NOT_READY], "as reported nothing tells");
         assert_eq!(told(&off(json!({})), unread, f5), [NOT_READY], "a Pod that could not be read may be there");
@@ -453,6 +493,24 @@ mod tests {
             let marked = off(marked.into_json());
             assert!(!told(&marked, LOST, f5).contains(&suspended.to_owned()), "{marked:?}");
         }
+    }
+
+    #[test]
+    fn a_snapshot_tells_what_it_was_made_from() {
+        let marks = markers::restart_preparing(NOW, "s", "g", "su").of_epoch(7).into_json();
+        let origin = |cr: &Sandbox, dependencies| convert(cr, dependencies, Remedies::NONE).expect("ours").origin.expect("told");
+        let running = origin(&cr(4, marks, json!([])), FINE);
+        assert_eq!((running.operation.as_str(), running.bootstrap_phase.as_str()), ("restart", "preparing"));
+        assert_eq!((running.epoch, running.generation, running.uid.as_str()), (7, 4, "u"));
+        assert_eq!((running.desired(), running.workload()), (Desired::Running, Workload::Present));
+        assert_eq!(running.runtime_identity, "kubernetes://team/u/su");
+        let mut stopped = cr(4, markers::stop_completed().into_json(), json!([]));
+        stopped.spec.replicas = Some(0);
+        let stopped = origin(&stopped, LOST);
+        assert_eq!((stopped.operation.as_str(), stopped.epoch, stopped.runtime_identity.as_str()), ("", 0, ""));
+        assert_eq!((stopped.desired(), stopped.workload()), (Desired::Off, Workload::Absent));
+        let unread = Dependencies { workload: Presence::Unread, ..LOST };
+        assert_eq!(origin(&cr(4, json!({}), json!([])), unread).workload(), Workload::Unknown);
     }
 
     #[test]

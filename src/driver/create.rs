@@ -74,6 +74,7 @@ impl Driver {
                 await_attachment: spec.await_main_process_attachment,
             },
             log_level: spec.log_level.clone(),
+            epoch: self.epoch(spec.lifecycle_epoch),
         };
         let created = self.create_resource(&launch, workload(spec, security)).await?;
         launch.sandbox_uid = created.uid().to_owned();
@@ -97,7 +98,8 @@ impl Driver {
 
     async fn create_resource(&self, launch: &Launch, workload: Workload) -> Result<Sandbox, DriverError> {
         let process = serde_json::to_string(&launch.main_process).expect("strings and bools have a JSON text");
-        let marks = markers::create_preparing(now_ms(), &launch.generation, &process, &launch.log_level);
+        let marks = markers::create_preparing(now_ms(), &launch.generation, &process, &launch.log_level)
+            .of_epoch(launch.epoch);
         let object = objects::sandbox(&self.config, launch, &workload, marks);
         Ok(self.kube.create(sandboxes(launch.version), Some(&launch.who.namespace), &object).await?)
     }

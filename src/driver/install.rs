@@ -193,6 +193,7 @@ mod tests {
             sandbox_token: String::new(),
             main_process: MainProcess::default(),
             log_level: String::new(),
+            epoch: 0,
         };
         let pod = |id: &str, gates: Value| -> Pod {
             let metadata = json!({"name": "demo", "labels": {names::SANDBOX_ID: id}});

@@ -130,6 +130,10 @@ impl Annotations {
         self.0.push((key, Some(value.into())));
         self
     }
+    /// The same changes, made by the operation of this lifecycle epoch; 0 is none, and notes nothing.
+    pub fn of_epoch(self, epoch: u64) -> Self {
+        if epoch == 0 { self } else { self.and(names::LIFECYCLE_EPOCH, epoch.to_string()) }
+    }
     fn and_not(mut self, keys: &[&'static str]) -> Self {
         self.0.extend(keys.iter().map(|k| (*k, None)));
         self

@@ -5,7 +5,7 @@
 use crate::BoxError;
 use crate::pb::compute::DriverSandbox;
 use crate::pb::compute::compute_driver_server::ComputeDriverServer;
-use crate::remedy::Remedies;
+use crate::remedy::{Remedies, Remedy};
 use error::CallError;
 use futures::Stream;
 use gates::LifecycleGates;
@@ -159,6 +159,11 @@ impl Driver {
     async fn list(&self, selector: &str) -> Result<Vec<Sandbox>, CallError> {
         let kind = sandboxes(self.version().await?);
         self.kube.list(kind, self.config.scope(), &ListParams::default().labels(selector)).await
+    }
+
+    /// The lifecycle epoch that an operation notes on its resource (remedy `snapshot-carries-epoch`); 0: none.
+    fn epoch(&self, asked: u64) -> u64 {
+        if self.config.remedies.has(Remedy::SnapshotCarriesEpoch) { asked } else { 0 }
     }
 
     /// The snapshot of this resource with its dependencies as of now.

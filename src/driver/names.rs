@@ -76,6 +76,8 @@ pub const NETWORK_POLICY_GENERATION: &str = "openshell.ai/sandbox-runtime-networ
 pub const MAIN_PROCESS_SPEC: &str = "openshell.ai/sandbox-runtime-main-process-spec";
 /// Annotation: which lost dependency suspended the sandbox, in words; gone with the next start or stop.
 pub const SUSPENDED_BECAUSE: &str = "openshell.ai/sandbox-runtime-suspended-because";
+/// Annotation: lifecycle epoch of the last create, start or stop of the gateway that was carried out on the resource.
+pub const LIFECYCLE_EPOCH: &str = "openshell.ai/sandbox-runtime-lifecycle-epoch";
 /// Annotation: the log level, kept for restarts.
 pub const LOG_LEVEL: &str = "openshell.ai/sandbox-runtime-log-level";
 

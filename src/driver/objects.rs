@@ -43,6 +43,8 @@ pub(super) struct Launch {
     pub(super) sandbox_token: String,
     pub(super) main_process: MainProcess,
     pub(super) log_level: String,
+    /// Lifecycle epoch that the operation notes on the resource; 0: none.
+    pub(super) epoch: u64,
 }
 
 /// What the workload of a new sandbox is to be.
@@ -291,6 +293,7 @@ mod tests {
             sandbox_token: "st".into(),
             main_process: MainProcess { command: vec!["sleep".into()], ..Default::default() },
             log_level: "info".into(),
+            epoch: 0,
         }
     }
     fn managed() -> Config {

@@ -1,6 +1,6 @@
 //! What a sandbox depends on, read from the cluster, and the pure rules that judge it.
 use super::Driver;
-use super::convert::{Availability, Dependencies};
+use super::convert::{Availability, Dependencies, Presence};
 use super::kube_calls::{NETWORK_POLICIES, PODS, Read, SERVICES};
 use super::names;
 use super::resource::{Metadata, NetworkPolicy, Pod, Sandbox};
@@ -86,8 +86,12 @@ impl Driver {
         let workload = workload.into();
         let identity = identity(&workload, sandbox.annotation(names::WORKLOAD_UID))
             .max(identity(&supervisor.into(), sandbox.annotation(names::SUPERVISOR_UID)));
-        let workload_absent = matches!(workload, Read::Absent);
-        Dependencies { availability: parts.availability(), identity, workload_absent }
+        let workload = match workload {
+            Read::There(_) => Presence::Present,
+            Read::Absent => Presence::Absent,
+            Read::Unread => Presence::Unread,
+        };
+        Dependencies { availability: parts.availability(), identity, workload }
     }
 }
 

@@ -78,7 +78,7 @@ impl ComputeDriver for Service {
 
     async fn stop_sandbox(&self, request: Request<StopSandboxRequest>) -> Reply<StopSandboxResponse> {
         let request = request.into_inner();
-        self.0.stop_sandbox(id_of(&request.sandbox_id)?, &request.sandbox_name).await?;
+        self.0.stop_sandbox(id_of(&request.sandbox_id)?, &request.sandbox_name, request.lifecycle_epoch).await?;
         Ok(Response::new(StopSandboxResponse {}))
     }
 

@@ -103,12 +103,12 @@ impl Driver {
                     continue;
                 }
                 Finding::MayComplete | Finding::StopFirst => {
-                    self.stop_resource(&sandbox).await?;
+                    self.stop_resource(&sandbox, 0).await?;
                     continue;
                 }
             }
             if self.kube.get::<Metadata>(PODS, Some(ns), sandbox.name()).await?.is_some() {
-                self.stop_resource(&sandbox).await?;
+                self.stop_resource(&sandbox, 0).await?;
                 continue;
             }
             break (sandbox, version);
@@ -143,6 +143,7 @@ impl Driver {
             sandbox_token: String::new(),
             main_process,
             log_level: sandbox.annotation(names::LOG_LEVEL).unwrap_or_default().to_owned(),
+            epoch: self.epoch(request.lifecycle_epoch),
         };
         self.ensure_fences(ns).await?;
         let generations = [sandbox.annotation(names::GENERATION), Some(launch.generation.as_str())];
@@ -165,7 +166,8 @@ impl Driver {
     /// The patch that starts the generation, and its installation.
     async fn run_generation(&self, launch: &Launch, supervisor_uid: &str, session: &str) -> Result<(), DriverError> {
         let ns = launch.who.namespace.as_str();
-        let marks = markers::restart_preparing(now_ms(), session, &launch.generation, supervisor_uid);
+        let marks = markers::restart_preparing(now_ms(), session, &launch.generation, supervisor_uid)
+            .of_epoch(launch.epoch);
         let template = serde_json::json!({"spec": launch.pod_template_of_generation(&self.config)});
         let change = Change::of(marks).run(launch.version, true).spec("podTemplate", template);
         self.kube.patch_retrying(launch.version, ns, &launch.who.resource, &change).await?;
@@ -179,7 +181,7 @@ impl Driver {
         let id = sandbox.id();
         let stopped = async {
             let mut found = self.find(id).await?;
-            if found.is_empty() { Ok(()) } else { self.stop_resource(&found.swap_remove(0)).await }
+            if found.is_empty() { Ok(()) } else { self.stop_resource(&found.swap_remove(0), 0).await }
         };
         match stopped.await {
             Ok(()) => cause,

@@ -41,23 +41,24 @@ fn cannot_stop(sandbox: &Sandbox) -> bool {
 impl Driver {
     /// Stops the sandbox and waits until its Pods are gone. A stopped one is stopped again: the marker reappears.
     #[tracing::instrument(name = "kubernetes.stop_sandbox", skip_all, fields(sandbox_id = id, sandbox_name = name))]
-    pub(super) async fn stop_sandbox(&self, id: &str, name: &str) -> Result<(), DriverError> {
+    pub(super) async fn stop_sandbox(&self, id: &str, name: &str, epoch: u64) -> Result<(), DriverError> {
         let _gate = self.gates.enter(id).await;
         let mut found = self.find(id).await?;
         if found.is_empty() {
             return Err(DriverError::NotFound(format!("sandbox {id} does not exist")));
         }
-        self.stop_resource(&found.swap_remove(0)).await
+        self.stop_resource(&found.swap_remove(0), self.epoch(epoch)).await
     }
 
-    /// The stop of this resource, as just listed; the caller holds the sandbox's gate.
-    pub(super) async fn stop_resource(&self, sandbox: &Sandbox) -> Result<(), DriverError> {
+    /// The stop of this resource, as just listed; the caller holds the sandbox's gate. A stop that only is a part of
+    /// something else has no lifecycle epoch: 0.
+    pub(super) async fn stop_resource(&self, sandbox: &Sandbox, epoch: u64) -> Result<(), DriverError> {
         let version = self.version().await?;
         let (ns, resource, id) = (sandbox.namespace(), sandbox.name(), sandbox.id());
         let phase = Marker::of(sandbox).map(|m| m.phase);
         let supervisor_first = self.config.remedies.has(Remedy::SupervisorGoesFirst);
         if supervisor_first && !matches!(phase, Some(Phase::Releasing | Phase::Suspending)) {
-            let begun = Change::of(markers::stop_begun(now_ms()));
+            let begun = Change::of(markers::stop_begun(now_ms()).of_epoch(epoch));
             self.kube.patch_retrying(version, ns, resource, &begun).await?;
         }
         tracing::info!(sandbox_api_version = %version.as_str(), "Prepared Kubernetes sandbox stop");
@@ -66,12 +67,12 @@ impl Driver {
                 // It ends its work while the workload it talks to is still there.
                 self.delete_supervisor(ns, id).await?;
             }
-            let suspend = Change::of(markers::suspending(now_ms())).run(version, false);
+            let suspend = Change::of(markers::suspending(now_ms()).of_epoch(epoch)).run(version, false);
             self.kube.patch_retrying(version, ns, resource, &suspend).await?;
         }
         let stopped = self.wait_until_stopped(version, sandbox).await?;
         self.delete_generations(ns, id, &[stopped.annotation(names::GENERATION)]).await?;
-        self.kube.patch_retrying(version, ns, resource, &Change::of(markers::stop_completed())).await?;
+        self.kube.patch_retrying(version, ns, resource, &Change::of(markers::stop_completed().of_epoch(epoch))).await?;
         Ok(())
     }
 
