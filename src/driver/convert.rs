@@ -498,7 +498,8 @@ mod tests {
     #[test]
     fn a_snapshot_tells_what_it_was_made_from() {
         let marks = markers::restart_preparing(NOW, "s", "g", "su").of_epoch(7).into_json();
-        let origin = |cr: &Sandbox, dependencies| convert(cr, dependencies, Remedies::NONE).expect("ours").origin.expect("told");
+        let origin =
+            |cr: &Sandbox, dependencies| convert(cr, dependencies, Remedies::NONE).expect("ours").origin.expect("told");
         let running = origin(&cr(4, marks, json!([])), FINE);
         assert_eq!((running.operation.as_str(), running.bootstrap_phase.as_str()), ("restart", "preparing"));
         assert_eq!((running.epoch, running.generation, running.uid.as_str()), (7, 4, "u"));

@@ -98,8 +98,8 @@ impl Driver {
 
     async fn create_resource(&self, launch: &Launch, workload: Workload) -> Result<Sandbox, DriverError> {
         let process = serde_json::to_string(&launch.main_process).expect("strings and bools have a JSON text");
-        let marks = markers::create_preparing(now_ms(), &launch.generation, &process, &launch.log_level)
-            .of_epoch(launch.epoch);
+        let marks =
+            markers::create_preparing(now_ms(), &launch.generation, &process, &launch.log_level).of_epoch(launch.epoch);
         let object = objects::sandbox(&self.config, launch, &workload, marks);
         Ok(self.kube.create(sandboxes(launch.version), Some(&launch.who.namespace), &object).await?)
     }

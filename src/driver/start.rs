@@ -166,8 +166,8 @@ impl Driver {
     /// The patch that starts the generation, and its installation.
     async fn run_generation(&self, launch: &Launch, supervisor_uid: &str, session: &str) -> Result<(), DriverError> {
         let ns = launch.who.namespace.as_str();
-        let marks = markers::restart_preparing(now_ms(), session, &launch.generation, supervisor_uid)
-            .of_epoch(launch.epoch);
+        let marks =
+            markers::restart_preparing(now_ms(), session, &launch.generation, supervisor_uid).of_epoch(launch.epoch);
         let template = serde_json::json!({"spec": launch.pod_template_of_generation(&self.config)});
         let change = Change::of(marks).run(launch.version, true).spec("podTemplate", template);
         self.kube.patch_retrying(launch.version, ns, &launch.who.resource, &change).await?;

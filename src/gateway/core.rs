@@ -20,7 +20,7 @@ use super::locks::KeyedLocks;
 use super::record::Row;
 use super::rows::{By, Rows};
 use super::sessions::Sessions;
-use super::snapshot::{self, Context};
+use super::snapshot::{self, Context, Verdict};
 use super::store::{Store, StoreError};
 use super::sweep::Empty;
 
@@ -97,6 +97,9 @@ impl Gateway {
             if snapshot::is_same(row, &same) {
                 return Ok(row.clone());
             }
+        }
+        if snapshot::verdict(row, snapshot, cx) == Verdict::NotApplied {
+            return Ok(row.clone());
         }
         let new = self.rows.update(by, "snapshot", row.id(), row.version(), |row| {
             snapshot::apply(row, snapshot, cx);

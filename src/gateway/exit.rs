@@ -139,7 +139,11 @@ mod tests {
         }
         let starting = row(Starting, "Starting");
         let before = merged().without(Remedy::ExitTombstone);
-        assert_eq!(effect(&starting, "i1", 3, before), Effect::Failed, "before the tombstone the old run's exit counted");
+        assert_eq!(
+            effect(&starting, "i1", 3, before),
+            Effect::Failed,
+            "before the tombstone the old run's exit counted"
+        );
         let mutant = merged().with(Remedy::StartingIgnoresExits);
         assert_eq!(effect(&starting, "i2", 3, mutant), Effect::Ignored, "the mutant loses the new run's exit");
     }

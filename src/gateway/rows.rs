@@ -7,10 +7,10 @@ use crate::remedy::Remedies;
 
 use super::clock::Clock;
 use super::notify::Notify;
-use super::{Profile, admission, deadline};
 use super::phases;
 use super::record::Row;
 use super::store::{Store, StoreError};
+use super::{Profile, admission, deadline};
 
 /// Who writes a row; the field `by` of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

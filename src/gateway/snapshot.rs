@@ -61,8 +61,7 @@ fn placed(snapshot: &DriverSandbox, remedies: Remedies) -> Option<&SnapshotOrigi
 /// than the row shows already? `metadata.generation` only grows while the resource is the same.
 pub fn is_outdated(row: &Sandbox, snapshot: &DriverSandbox, remedies: Remedies) -> bool {
     placed(snapshot, remedies).is_some_and(|origin| {
-        origin.epoch < row.epoch_floor
-            || origin.uid == row.applied_uid && origin.generation < row.applied_generation
+        origin.epoch < row.epoch_floor || origin.uid == row.applied_uid && origin.generation < row.applied_generation
     })
 }
 
@@ -95,7 +94,8 @@ pub fn verdict(row: &Sandbox, snapshot: &DriverSandbox, cx: &Context) -> Verdict
         Deleting if !cx.recovers_delete && remedies.has(Remedy::DeletingIgnoresSnapshots) => NotApplied,
         Error | Completed => Untouched,
         Stopped if remedies.has(Remedy::StoppedIgnoresEverything) => Untouched,
-        _ if is_outdated(row, snapshot, remedies) => Untouched,
+        // Not even written: whoever waits for the row's version must not be disturbed by what is past.
+        _ if is_outdated(row, snapshot, remedies) => NotApplied,
         Stopped if shows(phases::reports_runtime_restart) => Untouched,
         Starting if row.is_automatic_restart() => Phase(Starting),
         Stopping if shows(phases::reports_runtime_restart) => Phase(Stopping),
@@ -105,7 +105,11 @@ pub fn verdict(row: &Sandbox, snapshot: &DriverSandbox, cx: &Context) -> Verdict
         Stopping if shown != Error => Phase(Stopping),
         Stopping => Phase(Error),
         Stopped if shows(phases::confirms_starting) => {
-            if is_believed(row, snapshot, remedies) { Phase(shown) } else { Untouched }
+            if is_believed(row, snapshot, remedies) {
+                Phase(shown)
+            } else {
+                Untouched
+            }
         }
         Stopped => Phase(Stopped),
         Starting if shown != Error && row.admission_is_open() => Phase(Starting),
@@ -368,7 +372,7 @@ mod tests {
         let mut stopped = row(Stopped);
         stopped.epoch_floor = 3;
         for (epoch, expected) in [
-            (2, Verdict::Untouched),
+            (2, Verdict::NotApplied),
             (3, Verdict::Untouched),
             (4, Verdict::Phase(Provisioning)),
             (0, Verdict::Phase(Provisioning)),
@@ -377,7 +381,11 @@ mod tests {
         }
         apply(&mut stopped, &of_epoch(4, 5, named("starting")), &cx);
         assert_eq!((stopped.phase(), stopped.epoch_floor, stopped.applied_generation), (Provisioning, 4, 5));
-        assert_eq!(verdict(&stopped, &of_epoch(3, 5, named("stopped")), &cx), Verdict::Untouched, "it has been started");
+        assert_eq!(
+            verdict(&stopped, &of_epoch(3, 5, named("stopped")), &cx),
+            Verdict::NotApplied,
+            "it has been started"
+        );
     }
 
     #[test]
@@ -419,7 +427,11 @@ mod tests {
     fn the_mutant_and_the_time_before_the_fix_let_snapshots_decide_what_they_must_not() {
         let believing = Context { remedies: Remedies::NONE.with(Remedy::BelieveAnySnapshot), ..Default::default() };
         for old in [Stopped, Error, Completed, Deleting, Starting] {
-            assert_eq!(verdict(&row(old), &named("not ready yet"), &believing), Verdict::Phase(Provisioning), "{old:?}");
+            assert_eq!(
+                verdict(&row(old), &named("not ready yet"), &believing),
+                Verdict::Phase(Provisioning),
+                "{old:?}"
+            );
         }
         let before = Remedies::as_reported().without(Remedy::DeletingIgnoresSnapshots);
         let before = Context { remedies: before, ..Default::default() };

@@ -46,8 +46,8 @@ impl Gateway {
         let gate = self.gates.lock(&id).await;
         let lock = self.mutations.lock(&id).await;
         let previous = self.reread("stop", &id, name)?;
-        let admitted =
-            admission::stop(self.config.profile, self.config.remedies, &previous).map_err(|r| refused("stop", name, &id, r.into()))?;
+        let admitted = admission::stop(self.config.profile, self.config.remedies, &previous)
+            .map_err(|r| refused("stop", name, &id, r.into()))?;
         let transition = match admitted {
             Stop::AtRest => {
                 let row = if previous.start_in_flight() {

@@ -15,7 +15,6 @@ use super::core::Gateway;
 use super::phases;
 use super::record::{COMPUTE_RESOURCE_MISSING, ErrorKind, Row};
 use super::rows::By;
-use super::snapshot::{self, Verdict};
 use super::store::StoreError;
 
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -143,9 +142,6 @@ impl Gateway {
         let unchanged = |row: &Sandbox| row.version() == read.version() && !touched_since(row, started_ms);
         let Some(row) = self.rows.get(id)?.filter(unchanged) else { return Ok(()) };
         let cx = self.snapshot_context(id)?;
-        if snapshot::verdict(&row, live, &cx) == Verdict::NotApplied {
-            return Ok(());
-        }
         let row = self.apply_snapshot(By::Sweep, &row, live, &cx)?;
         if cx.remedies.has(Remedy::SweepSettlesEmptyProvisioning) {
             self.settle_empty(&row, live)?;

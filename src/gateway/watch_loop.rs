@@ -141,11 +141,8 @@ impl Gateway {
         }
     }
 
-    /// One attempt at the version just read. A row that is being deleted is not even written.
+    /// One attempt at the version just read.
     fn apply_observed(&self, by: By, row: &Sandbox, snapshot: &DriverSandbox, cx: &Context) -> Result<(), StoreError> {
-        if snapshot::verdict(row, snapshot, cx) == Verdict::NotApplied {
-            return Ok(());
-        }
         self.apply_snapshot(by, row, snapshot, cx).map(drop)
     }
 

@@ -77,11 +77,8 @@ impl Setup {
         Setup { profile: Profile::Cc0642fa8, remedies: Remedies::as_reported(), database }
     }
     pub(crate) fn with(mut self, remedies: &[&str]) -> Setup {
-        self.remedies = Remedy::ALL
-            .iter()
-            .copied()
-            .filter(|r| remedies.contains(&r.name()))
-            .fold(self.remedies, Remedies::with);
+        self.remedies =
+            Remedy::ALL.iter().copied().filter(|r| remedies.contains(&r.name())).fold(self.remedies, Remedies::with);
         self
     }
     pub(crate) fn profile(mut self, profile: Profile) -> Setup {

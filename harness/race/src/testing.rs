@@ -268,6 +268,7 @@ mod tests {
                 "reported-without: [old]\nfails-without: {off: [a, b, old], violates: [p]}",
                 &["x:  -> holds", "x::as-reported: as-reported -> p"],
             ),
+            ("fails-without: {off: proposed, violates: [p]}", &["x:  -> holds", "x::as-reported: as-reported -> p"]),
             (
                 "fails-with: {mutant: wrong, violates: [p]}",
                 &["x:  -> holds", "x::as-reported: as-reported -> holds", "x::fails-with::wrong: +wrong -> p"],

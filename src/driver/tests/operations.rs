@@ -502,7 +502,11 @@ async fn two_operations_on_one_sandbox_never_overlap() {
     let mut cluster = Cluster::v1beta1(managed()).await;
     let identity = cluster.create_and_settle().await;
     let mut other = cluster.driver.clone();
-    let stop = crate::pb::compute::StopSandboxRequest { sandbox_id: ID.into(), sandbox_name: "demo".into(), ..Default::default() };
+    let stop = crate::pb::compute::StopSandboxRequest {
+        sandbox_id: ID.into(),
+        sandbox_name: "demo".into(),
+        ..Default::default()
+    };
     let second = tokio::spawn(async move { other.stop_sandbox(stop).await });
     cluster.stop().await.expect("stopped");
     second.await.expect("no panic").expect("stopped again");

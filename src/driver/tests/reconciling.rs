@@ -167,7 +167,11 @@ async fn a_sandbox_that_is_being_worked_on_is_skipped() {
     cluster.create_and_settle().await;
     cluster.requests();
     let mut other = cluster.driver.clone();
-    let stop = crate::pb::compute::StopSandboxRequest { sandbox_id: ID.into(), sandbox_name: "demo".into(), ..Default::default() };
+    let stop = crate::pb::compute::StopSandboxRequest {
+        sandbox_id: ID.into(),
+        sandbox_name: "demo".into(),
+        ..Default::default()
+    };
     let stopping = tokio::spawn(async move { other.stop_sandbox(stop).await });
     cluster.until("the stop is under way", |c| c.marker().as_deref() == Some("stop/suspending")).await;
     let _watch = cluster.open().await;

@@ -12,7 +12,7 @@
 //! check: [reply-comes]
 //! reported-without: [some-merged-fix]     # merged remedies that the reported code did not have yet
 //! fails-without:                          # red/green: without these remedies it fails with exactly these properties
-//!   - {off: [retry], violates: [reply-comes]}
+//!   - {off: [retry], violates: [reply-comes]}     # off: proposed = all that are proposed, that is, as reported
 //! closed-by: [retry, [a, b]]              # each of these, added to the code as reported, makes it hold
 //! fails-with: {mutant: retry-for-ever, violates: [reply-comes]}    # guard
 //! failing-seeds: [51, {seed: 102, violates: [reply-comes]}]        # flow: fails as reported for these seeds
@@ -277,6 +277,9 @@ fn scenario(
     Ok(scenario)
 }
 
+/// In `off:`, all remedies on the table: the code as reported, however many there are.
+const ALL_PROPOSED: &str = "proposed";
+
 /// The red sides: how the scenario shows that it can fail.
 fn sides(scenario: &mut Scenario, fields: &mut Fields<'_>, switches: &[Switch]) -> Result<(), Mistake> {
     let named = |keep: fn(&SwitchKind) -> bool| -> Vec<&str> {
@@ -300,10 +303,18 @@ fn sides(scenario: &mut Scenario, fields: &mut Fields<'_>, switches: &[Switch]) 
         for node in node.one_or_more() {
             let mut fields = node.fields("{off: [remedies], violates: [properties]}")?;
             let off_node = fields.required("off")?;
-            let off = words(off_node, "remedy", &remedies)?;
+            let known: Vec<&str> = remedies.iter().copied().chain([ALL_PROPOSED]).collect();
+            let off = words(off_node, "remedy", &known)?;
             if off.is_empty() {
                 return Err(off_node.expected("at least one remedy to switch off"));
             }
+            let proposed = named(|k| matches!(k, SwitchKind::Proposed { .. }));
+            let off: IndexSet<String> = off
+                .iter()
+                .flat_map(|name| if name == ALL_PROPOSED { proposed.clone() } else { vec![name.as_str()] })
+                .map(str::to_owned)
+                .collect();
+            let off = Vec::from_iter(off);
             scenario.fails_without.push(FailsWithout { off, violates: violates(&mut fields)? });
             fields.finish()?;
         }
