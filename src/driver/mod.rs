@@ -174,7 +174,7 @@ impl Driver {
 }
 
 /// Wall clock, milliseconds since the Unix epoch.
-fn now_ms() -> i64 {
+pub fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

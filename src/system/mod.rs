@@ -12,6 +12,7 @@
 use crate::client::Client;
 use crate::cluster::controller::sandbox::Version;
 use crate::cluster::{controller, supervisor};
+use crate::gateway::store::Store;
 use crate::gateway::{self, ScriptedDriver};
 use crate::pb::openshell::SandboxPhase;
 use crate::remedy::{Remedies, SWITCHES};
@@ -31,8 +32,10 @@ use std::time::Duration;
 use tonic::transport::{Channel, Endpoint};
 use tracing::level_filters::LevelFilter;
 
+mod hands;
 mod rig;
 mod sqlite;
+mod state;
 mod verbs;
 
 pub use rig::Rig;
@@ -46,6 +49,10 @@ pub const NAMESPACE: &str = "openshell";
 pub const WORKSPACE: &str = "team";
 /// What stands before a workspace's name in managed mode.
 const PREFIX: &str = "openshell-";
+/// How long a step waits unless it says otherwise.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Kind of the names that `create` makes.
+const SANDBOX: &str = "sandbox";
 /// One database in memory a process; it lives on while the world's own connection is open, so it survives a crash.
 const DATABASE: &str = "file:/gateway?vfs=memdb";
 
@@ -155,7 +162,7 @@ impl System for OpenShell {
     fn assemble(&self, setup: &Setup, stage: &mut Stage<'_>) -> Result<Box<dyn Live>, BoxError> {
         let remedies = Remedies::from_names(setup.switches.iter().map(String::as_str));
         stage.world.at_entry(sqlite::seed);
-        let mut rig = Rig::new(stage.trace.clone(), sqlite::anchor(DATABASE)?);
+        let mut rig = Rig::new(stage.trace.clone(), sqlite::anchor(DATABASE)?, Store::open(DATABASE)?);
         match setup.cluster.get("driver") {
             "scripted" => {
                 let driver = rig.scripted(ScriptedDriver::default());

@@ -1,7 +1,11 @@
 //! The live state of a running world: what steps act on and wait for.
+use super::WORKSPACE;
+use super::state::Identity;
 use crate::client::Client;
 use crate::cluster::replay::{Player, Sink};
 use crate::gateway::ScriptedDriver;
+use crate::gateway::store::Store;
+use crate::pb::openshell::Sandbox;
 use crate::{BoxError, driver::names};
 use futures::Stream;
 use indexmap::IndexMap;
@@ -36,12 +40,16 @@ pub struct Rig {
     seen: usize,
     /// Recorded streams that are being played, by sandbox.
     pub(super) players: IndexMap<String, Player<Writes>>,
+    /// What identified a sandbox when the script noted it.
+    pub(super) noted: IndexMap<String, Identity>,
+    /// The gateway's rows, as they are stored.
+    store: Store,
     /// Keeps the gateway's database.
     _database: rusqlite::Connection,
 }
 
 impl Rig {
-    pub(super) fn new(trace: Trace, database: rusqlite::Connection) -> Rig {
+    pub(super) fn new(trace: Trace, database: rusqlite::Connection, store: Store) -> Rig {
         Rig {
             client: Client::default(),
             api: None,
@@ -51,6 +59,8 @@ impl Rig {
             trace,
             seen: 0,
             players: IndexMap::new(),
+            noted: IndexMap::new(),
+            store,
             _database: database,
         }
     }
@@ -80,6 +90,14 @@ impl Rig {
     pub(super) fn row(&mut self, sandbox: &str) -> Option<&Row> {
         self.catch_up();
         self.rows.get(sandbox)
+    }
+    /// The gateway's database.
+    pub(super) fn database(&self) -> &Store {
+        &self.store
+    }
+    /// The row of a sandbox as it is stored now.
+    pub(super) fn stored(&self, sandbox: &str) -> Option<Sandbox> {
+        self.store.sandbox_named(WORKSPACE, sandbox).ok().flatten()
     }
     /// In words, for messages.
     pub(super) fn phase(&mut self, sandbox: &str) -> &str {

@@ -1,9 +1,8 @@
 //! The words of this system's scenarios: what clients ask, what is waited for, what is replayed.
 use super::rig::{Rig, Writes};
-use super::{WORKSPACE, phase_named};
+use super::{LIMIT, SANDBOX, WORKSPACE, hands, state};
 use crate::client::{Call, OpId, Reply, code_name, code_named};
 use crate::cluster::replay::{Player, Recording, Target};
-use crate::driver::names;
 use crate::gateway::scripted_driver::Script;
 use crate::pb::openshell::SandboxSpec;
 use photofinish::mistake::Mistake;
@@ -16,10 +15,6 @@ use tonic::Code;
 
 type Parsed = Result<Box<dyn Action>, Mistake>;
 
-/// How long a step waits unless it says otherwise.
-const LIMIT: Duration = Duration::from_secs(60);
-const SANDBOX: &str = "sandbox";
-
 /// All verbs, in the order in which documents list them.
 pub(super) const ALL: &[Verb] = &[
     Verb {
@@ -30,19 +25,19 @@ pub(super) const ALL: &[Verb] = &[
     },
     Verb {
         name: "start",
-        usage: "start: NAME, or start: {sandbox: NAME, wait: false, expect: CODE, within: 60s}",
+        usage: "start: NAME, or start: {sandbox: NAME, wait: false, expect: CODE, message: TEXT, within: 60s}",
         sentence: "StartSandbox; waits for the reply unless told not to.",
         parse: |node, scope| operation(node, scope, Call::Start),
     },
     Verb {
         name: "stop",
-        usage: "stop: NAME, or stop: {sandbox: NAME, wait: false, expect: CODE, within: 60s}",
+        usage: "stop: NAME, or stop: {sandbox: NAME, wait: false, expect: CODE, message: TEXT, within: 60s}",
         sentence: "StopSandbox; waits for the reply unless told not to.",
         parse: |node, scope| operation(node, scope, Call::Stop),
     },
     Verb {
         name: "delete",
-        usage: "delete: NAME, or delete: {sandbox: NAME, wait: false, expect: CODE, within: 60s}",
+        usage: "delete: NAME, or delete: {sandbox: NAME, wait: false, expect: CODE, message: TEXT, within: 60s}",
         sentence: "DeleteSandbox; waits for the reply unless told not to.",
         parse: |node, scope| operation(node, scope, Call::Delete),
     },
@@ -60,9 +55,33 @@ pub(super) const ALL: &[Verb] = &[
     },
     Verb {
         name: "await",
-        usage: "await: {NAME: PHASE | gone | {marker: OPERATION/PHASE | none}, within: 60s}",
-        sentence: "Waits until the gateway's row, or the resource's bootstrap marker, is as said.",
-        parse: awaited,
+        usage: "await: {NAME: PHASE | gone | {phase: P, marker: M, switch: on, workload: gone, ...}, within: 60s}",
+        sentence: "Waits until the gateway's row, the sandbox's resource and the objects around it are as said.",
+        parse: state::awaited,
+    },
+    Verb {
+        name: "expect",
+        usage: "expect: {NAME: {phase: P, marker: M, switch: off, workload: gone, same: [volume], ...}, for: 3m}",
+        sentence: "The same must be the case now, and stay so.",
+        parse: state::expected,
+    },
+    Verb {
+        name: "note",
+        usage: "note: NAME",
+        sentence: "Remembers what identifies the sandbox now, for `same` and `starts` of a later `expect`.",
+        parse: state::note,
+    },
+    Verb {
+        name: "kubectl",
+        usage: hands::USAGE,
+        sentence: "Somebody else deletes or changes an object of the sandbox; `fail` is its kubelet, after a reboot.",
+        parse: hands::kubectl,
+    },
+    Verb {
+        name: "set-phase",
+        usage: "set-phase: {NAME: PHASE}",
+        sentence: "Somebody writes a phase into the gateway's row, by hand.",
+        parse: hands::set_phase,
     },
     Verb {
         name: "replay",
@@ -96,6 +115,8 @@ struct Operation {
     call: Call,
     wait: bool,
     expect: Option<Code>,
+    /// The reply's whole message.
+    message: Option<String>,
     within: Duration,
 }
 
@@ -120,18 +141,27 @@ fn create(node: &Node, scope: &mut Scope<'_>) -> Parsed {
     }
     let within = fields.optional("within").map_or(Ok(LIMIT), Node::duration)?;
     fields.finish()?;
-    Ok(Box::new(Operation { sandbox, call: Call::Create(request), wait: true, expect: Some(Code::Ok), within }))
+    Ok(Box::new(Operation {
+        sandbox,
+        call: Call::Create(request),
+        wait: true,
+        expect: Some(Code::Ok),
+        message: None,
+        within,
+    }))
 }
 
 fn operation(node: &Node, scope: &Scope<'_>, call: Call) -> Parsed {
-    let (mut wait, mut expect, mut within) = (true, None, LIMIT);
+    let (mut wait, mut expect, mut message, mut within) = (true, None, None, LIMIT);
     let sandbox = if node.is_map() {
         let mut fields = node.fields("{sandbox: NAME}")?;
         let name = scope.known(SANDBOX, fields.required("sandbox")?)?;
         wait = fields.optional("wait").map_or(Ok(true), Node::truth)?;
         expect = fields.optional("expect").map(code).transpose()?;
+        let text = fields.optional("message").map(|n| n.text("the reply's message").map(str::to_owned));
+        message = text.transpose()?;
         within = fields.optional("within").map_or(Ok(LIMIT), Node::duration)?;
-        if let Some(at) = fields.optional("expect").filter(|_| !wait) {
+        if let Some(at) = fields.optional("expect").or(fields.optional("message")).filter(|_| !wait) {
             return Err(at.expected("no `expect` where `wait` is false: nothing waits for the reply"));
         }
         fields.finish()?;
@@ -139,7 +169,7 @@ fn operation(node: &Node, scope: &Scope<'_>, call: Call) -> Parsed {
     } else {
         scope.known(SANDBOX, node)?
     };
-    Ok(Box::new(Operation { sandbox, call, wait, expect, within }))
+    Ok(Box::new(Operation { sandbox, call, wait, expect, message, within }))
 }
 
 fn code(node: &Node) -> Result<Code, Mistake> {
@@ -164,7 +194,15 @@ impl Action for Operation {
                 code_name(reply.code),
                 reply.message
             ))),
-            _ => Ok(()),
+            _ => match &self.message {
+                Some(expected) if reply.message != *expected => Err(StepError::Missed(format!(
+                    "expected {} {} to answer {expected:?}, it answered {:?}",
+                    self.call.name(),
+                    self.sandbox,
+                    reply.message
+                ))),
+                _ => Ok(()),
+            },
         }
     }
 }
@@ -202,99 +240,6 @@ impl Action for Relay {
             code_name(reply.code),
             reply.message
         )))
-    }
-}
-
-#[derive(Debug)]
-enum Wanted {
-    Phase(&'static str),
-    Gone,
-    /// The resource's bootstrap marker, as operation and phase; none: no marker.
-    Marker(Option<(String, String)>),
-}
-
-#[derive(Debug)]
-struct Await {
-    sandbox: String,
-    wanted: Wanted,
-    within: Duration,
-}
-
-fn awaited(node: &Node, scope: &mut Scope<'_>) -> Parsed {
-    let usage = "{NAME: PHASE}";
-    let (mut what, mut within) = (None, LIMIT);
-    for (key, value) in node.entries(usage)? {
-        if key.as_text() == Some("within") {
-            within = value.duration()?;
-        } else if what.is_none() {
-            what = Some((scope.known(SANDBOX, key)?, wanted(value)?));
-        } else {
-            return Err(key.expected(&format!("{usage}, with one sandbox only")));
-        }
-    }
-    let (sandbox, wanted) = what.ok_or_else(|| node.expected(usage))?;
-    Ok(Box::new(Await { sandbox, wanted, within }))
-}
-
-fn wanted(node: &Node) -> Result<Wanted, Mistake> {
-    if node.is_map() {
-        let mut fields = node.fields("{marker: OPERATION/PHASE | none}")?;
-        let marker = fields.required("marker")?;
-        fields.finish()?;
-        return match marker.text("OPERATION/PHASE, such as stop/suspending, or none")? {
-            "none" => Ok(Wanted::Marker(None)),
-            text => match text.split_once('/') {
-                Some((operation, phase)) => Ok(Wanted::Marker(Some((operation.to_owned(), phase.to_owned())))),
-                None => Err(marker.expected("OPERATION/PHASE, such as stop/suspending, or none")),
-            },
-        };
-    }
-    let phases: Vec<&'static str> = (1..10)
-        .filter_map(|n| crate::pb::openshell::SandboxPhase::try_from(n).ok())
-        .map(crate::gateway::phases::phase_name)
-        .collect();
-    Ok(match node.word("phase", phases.iter().copied().chain(["gone"]))? {
-        "gone" => Wanted::Gone,
-        phase => Wanted::Phase(crate::gateway::phases::phase_name(phase_named(phase).expect("one of the words"))),
-    })
-}
-
-impl Wanted {
-    fn is(&self, rig: &mut Rig, sandbox: &str) -> bool {
-        match self {
-            Wanted::Phase(phase) => rig.row(sandbox).is_some_and(|r| r.phase.as_deref() == Some(phase)),
-            Wanted::Gone => rig.row(sandbox).is_some_and(|r| r.phase.is_none()),
-            Wanted::Marker(marker) => marker_of(rig, sandbox) == *marker,
-        }
-    }
-}
-
-fn marker_of(rig: &Rig, sandbox: &str) -> Option<(String, String)> {
-    let resource = rig.resource(sandbox)?;
-    let annotation = |key: &str| resource["metadata"]["annotations"][key].as_str().unwrap_or_default().to_owned();
-    (annotation(names::BOOTSTRAPPING) == "true")
-        .then(|| (annotation(names::BOOTSTRAP_OPERATION), annotation(names::BOOTSTRAP_PHASE)))
-}
-
-impl Action for Await {
-    fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
-        let Await { sandbox, wanted, within } = self;
-        // What the trace has already counts.
-        if wanted.is(scene.live::<Rig>(), sandbox) || scene.wait(*within, |rig: &mut Rig| wanted.is(rig, sandbox))? {
-            return Ok(());
-        }
-        let rig = scene.live::<Rig>();
-        Err(StepError::Missed(match wanted {
-            Wanted::Phase(phase) => {
-                format!("expected {sandbox} {phase} within {within:?}, it is {}", rig.phase(sandbox))
-            }
-            Wanted::Gone => format!("expected {sandbox} gone within {within:?}, it is {}", rig.phase(sandbox)),
-            Wanted::Marker(wanted) => {
-                let say = |m: Option<(String, String)>| m.map_or("none".to_owned(), |(o, p)| format!("{o}/{p}"));
-                let is = say(marker_of(rig, sandbox));
-                format!("expected the marker of {sandbox} to be {} within {within:?}, it is {is}", say(wanted.clone()))
-            }
-        }))
     }
 }
 

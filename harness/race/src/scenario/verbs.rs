@@ -71,31 +71,31 @@ pub static GENERIC: &[Verb] = &[
     },
     Verb {
         name: "crash",
-        usage: "crash: HOST",
+        usage: "crash: HOST, or crash: [HOST, ...]",
         sentence: "Kills a host's process; its restart policy decides what follows.",
         parse: |node, scope| host(node, scope, HostFault::Crash),
     },
     Verb {
         name: "power-off",
-        usage: "power-off: HOST",
+        usage: "power-off: HOST, or power-off: [HOST, ...]",
         sentence: "As a crash, but nothing reaches the wire any more.",
         parse: |node, scope| host(node, scope, HostFault::PowerOff),
     },
     Verb {
         name: "pause",
-        usage: "pause: HOST",
+        usage: "pause: HOST, or pause: [HOST, ...]",
         sentence: "Stops a host's process; its timers catch up when it resumes.",
         parse: |node, scope| host(node, scope, HostFault::Pause),
     },
     Verb {
         name: "resume",
-        usage: "resume: HOST",
+        usage: "resume: HOST, or resume: [HOST, ...]",
         sentence: "Ends a pause.",
         parse: |node, scope| host(node, scope, HostFault::Resume),
     },
     Verb {
         name: "restart",
-        usage: "restart: HOST",
+        usage: "restart: HOST, or restart: [HOST, ...]",
         sentence: "Starts a host that is down, or crashes and starts one that is up.",
         parse: |node, scope| host(node, scope, HostFault::Restart),
     },
@@ -419,24 +419,28 @@ enum HostFault {
 }
 
 #[derive(Debug)]
-struct OnHost {
+struct OnHosts {
     fault: HostFault,
-    host: String,
+    hosts: Vec<String>,
 }
 
+/// `crash: driver`, `crash: [driver, gateway]`
 fn host(node: &Node, scope: &mut Scope<'_>, fault: HostFault) -> Parsed {
-    Ok(Box::new(OnHost { fault, host: scope.known("host", node)? }))
+    let hosts = node.one_or_more().iter().map(|host| scope.known("host", host));
+    Ok(Box::new(OnHosts { fault, hosts: hosts.collect::<Result<_, _>>()? }))
 }
 
-impl Action for OnHost {
+impl Action for OnHosts {
     fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
-        let done = match self.fault {
-            HostFault::Crash => scene.world.crash(&self.host),
-            HostFault::PowerOff => scene.world.power_off(&self.host),
-            HostFault::Pause => scene.world.pause(&self.host),
-            HostFault::Resume => scene.world.resume(&self.host),
-            HostFault::Restart => scene.world.restart(&self.host),
-        };
-        Ok(done?)
+        for host in &self.hosts {
+            match self.fault {
+                HostFault::Crash => scene.world.crash(host)?,
+                HostFault::PowerOff => scene.world.power_off(host)?,
+                HostFault::Pause => scene.world.pause(host)?,
+                HostFault::Resume => scene.world.resume(host)?,
+                HostFault::Restart => scene.world.restart(host)?,
+            }
+        }
+        Ok(())
     }
 }
