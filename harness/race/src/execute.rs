@@ -12,6 +12,7 @@ use photofinish_sim::world::{self, World, WorldConfig};
 use crate::outcome::{Judgement, Outcome, Request, RunReport, judge, of_judgement};
 use crate::scenario::{self, Scenario};
 use crate::scene::{Scene, StepError};
+use crate::switch::SwitchKind;
 use crate::system::{BoxError, Engine, Live, Setup, Stage, System};
 
 /// How long a step waits in virtual time, unless it says so itself.
@@ -177,6 +178,7 @@ fn play(
         choices: choices.clone(),
         gates,
         holds: IndexMap::new(),
+        reported: system.switches().iter().all(|s| !matches!(s.kind, SwitchKind::Proposed { .. }) || !setup.on(s.name)),
     };
     let end = script(scenario, setup.engine, &mut scene);
     Ok(Played { live, world, end })
@@ -184,17 +186,8 @@ fn play(
 
 fn script(scenario: &Scenario, engine: Engine, scene: &mut Scene<'_>) -> End {
     for step in &scenario.steps {
-        let trace = scene.trace.clone();
-        let begun =
-            trace.entry("step", step.verb.clone()).host("world").text(&step.text).field("line", step.line).record();
-        // What a step does to the world has the step as its cause.
-        trace.set_ambient_cause(Some(begun));
-        match step.action.act(scene) {
+        match scene.act(step) {
             Ok(()) => {}
-            Err(StepError::Missed(why)) => {
-                let text = format!("{}: {why}", step.text);
-                trace.entry("step", "missed").host("world").text(text).field("line", step.line).cause(begun).record();
-            }
             Err(StepError::Stuck(stuck)) => {
                 let pending = scene.live.pending();
                 let waits = if pending.is_empty() { String::new() } else { format!("; open: {}", pending.join(", ")) };
@@ -203,11 +196,10 @@ fn script(scenario: &Scenario, engine: Engine, scene: &mut Scene<'_>) -> End {
             Err(e @ StepError::NotOnThisEngine) => {
                 return End::Refused(format!("{e} ({engine}): line {}, `{}`", step.line, step.text));
             }
-            Err(StepError::Impossible(e)) => {
+            Err(e) => {
                 return End::Failed(format!("line {}, `{}`: {e}", step.line, step.text));
             }
         }
-        trace.set_ambient_cause(None);
     }
     End::Script
 }

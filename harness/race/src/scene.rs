@@ -8,6 +8,7 @@ use photofinish_sim::gate::Gates;
 use photofinish_sim::trace::{Entry, EntryId, Trace};
 use photofinish_sim::world::{Refused, Stuck, World};
 
+use crate::scenario::Step;
 use crate::system::{BoxError, Live};
 
 /// Why a step did not do what it says.
@@ -72,9 +73,28 @@ pub struct Scene<'a> {
     pub(crate) choices: Choices,
     pub(crate) gates: Gates,
     pub(crate) holds: IndexMap<String, Held>,
+    /// No proposed remedy is on.
+    pub(crate) reported: bool,
 }
 
 impl Scene<'_> {
+    /// Plays one step. What it missed is an entry of the trace; any other error ends the run.
+    pub(crate) fn act(&mut self, step: &Step) -> Result<(), StepError> {
+        let trace = self.trace.clone();
+        let begun =
+            trace.entry("step", step.verb.clone()).host("world").text(&step.text).field("line", step.line).record();
+        // What a step does to the world has the step as its cause.
+        trace.set_ambient_cause(Some(begun));
+        match step.action.act(self) {
+            Err(StepError::Missed(why)) => {
+                let text = format!("{}: {why}", step.text);
+                trace.entry("step", "missed").host("world").text(text).field("line", step.line).cause(begun).record();
+            }
+            result => result?,
+        }
+        trace.set_ambient_cause(None);
+        Ok(())
+    }
     /// Virtual time since the world's start.
     pub fn now(&self) -> Duration {
         self.world.now()

@@ -253,17 +253,21 @@ pub struct Scope<'a> {
     pub system: &'a dyn System,
     /// The cluster options of this scenario.
     pub cluster: &'a Cluster,
+    /// The scenario's text.
+    pub(crate) text: &'a str,
+    /// What its steps pin.
+    pub(crate) pins: Pins,
     /// By kind ("sandbox", "hold", "host", "stream"), the names known so far.
     names: IndexMap<&'static str, IndexSet<String>>,
 }
 
 impl<'a> Scope<'a> {
-    /// A scope that knows the system's hosts and streams.
-    pub fn new(system: &'a dyn System, cluster: &'a Cluster) -> Scope<'a> {
+    /// A scope of the scenario with this text, that knows the system's hosts and streams.
+    pub fn new(system: &'a dyn System, cluster: &'a Cluster, text: &'a str) -> Scope<'a> {
         let mut names = IndexMap::new();
         names.insert("host", system.hosts(cluster).into_iter().collect());
         names.insert("stream", system.streams(cluster).into_iter().collect());
-        Scope { system, cluster, names }
+        Scope { system, cluster, text, pins: Pins::default(), names }
     }
     /// A name that this step makes; the same name may be made again (a sandbox that is created, deleted, created).
     pub fn declare(&mut self, kind: &'static str, node: &Node) -> Result<String, Mistake> {

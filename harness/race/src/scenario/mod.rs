@@ -234,17 +234,15 @@ fn scenario(
     // Read already, by `clusters`.
     fields.optional("cluster");
     fields.optional("also");
-    let mut scope = Scope::new(system, &cluster);
+    let mut scope = Scope::new(system, &cluster, &source.text);
     let env = match fields.optional("env") {
         Some(node) => environment(node, &scope)?,
         None => IndexMap::new(),
     };
     let steps_node = fields.required("steps")?;
-    let mut pins = Pins::default();
-    let mut steps = Vec::new();
-    for node in steps_node.list("a list of steps")? {
-        steps.push(step(node, &mut scope, source, &mut pins)?);
-    }
+    let steps = steps_node.list("a list of steps")?.iter().map(|node| step(node, &mut scope));
+    let steps = steps.collect::<Result<Vec<_>, _>>()?;
+    let pins = scope.pins;
     if steps.is_empty() {
         return Err(steps_node.expected("at least one step"));
     }
@@ -354,7 +352,7 @@ fn sides(scenario: &mut Scenario, fields: &mut Fields<'_>, switches: &[Switch]) 
     Ok(())
 }
 
-fn step(node: &Node, scope: &mut Scope<'_>, source: &Source, pins: &mut Pins) -> Result<Step, Mistake> {
+fn step(node: &Node, scope: &mut Scope<'_>) -> Result<Step, Mistake> {
     let (verb_node, argument) = node.entry("a step, such as `- run: 200ms`")?;
     let all = || verbs::GENERIC.iter().chain(scope.system.verbs());
     let name = verb_node.word("step", all().map(|v| v.name))?;
@@ -364,10 +362,11 @@ fn step(node: &Node, scope: &mut Scope<'_>, source: &Source, pins: &mut Pins) ->
         None => m.help(format!("a step is written `{}`", verb.usage)),
     })?;
     if verb.name == verbs::PIN {
-        verbs::pins(argument, pins)?;
+        verbs::pins(argument, &mut scope.pins)?;
     }
-    let text = source.text[node.at.start..node.at.end].split_whitespace().collect::<Vec<_>>().join(" ");
-    Ok(Step { verb: name.to_owned(), text, line: position(&source.text, node.at.start).0, action })
+    let source = scope.text;
+    let text = source[node.at.start..node.at.end].split_whitespace().collect::<Vec<_>>().join(" ");
+    Ok(Step { verb: name.to_owned(), text, line: position(source, node.at.start).0, action })
 }
 
 fn environment(node: &Node, scope: &Scope<'_>) -> Result<IndexMap<String, IndexMap<String, String>>, Mistake> {

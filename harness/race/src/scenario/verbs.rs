@@ -100,12 +100,45 @@ pub static GENERIC: &[Verb] = &[
         parse: |node, scope| host(node, scope, HostFault::Restart),
     },
     Verb {
+        name: "reported",
+        usage: "reported: [STEP, ...]",
+        sentence: "Steps of the code as reported: they are left out as soon as a proposed remedy is on.",
+        parse: |node, scope| steps(node, scope, true),
+    },
+    Verb {
+        name: "remedied",
+        usage: "remedied: [STEP, ...]",
+        sentence: "Steps of the code with a remedy: they are left out as reported.",
+        parse: |node, scope| steps(node, scope, false),
+    },
+    Verb {
         name: PIN,
         usage: "pin: {KEY: VALUE}",
         sentence: "Fixes choices of this run, from its start on, by their keys.",
         parse: |node, _| pins(node, &mut Pins::default()).map(|()| Box::new(Pinned) as Box<dyn Action>),
     },
 ];
+
+/// Steps of one side of the scenario.
+#[derive(Debug)]
+struct Side {
+    reported: bool,
+    steps: Vec<super::Step>,
+}
+
+fn steps(node: &Node, scope: &mut Scope<'_>, reported: bool) -> Parsed {
+    let steps = node.list("a list of steps")?.iter().map(|node| super::step(node, scope));
+    Ok(Box::new(Side { reported, steps: steps.collect::<Result<_, _>>()? }))
+}
+
+impl Action for Side {
+    fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
+        match scene.reported == self.reported {
+            true => self.steps.iter().try_for_each(|step| scene.act(step)),
+            false => Ok(()),
+        }
+    }
+}
 
 /// Adds the pins of a `pin` step.
 pub(crate) fn pins(node: &Node, pins: &mut Pins) -> Result<(), Mistake> {
