@@ -4,7 +4,10 @@
 //! come back when a watch breaks. What may take longer than normal is asked of a [`Pace`].
 
 pub mod garbage_collector;
+mod kinds;
 pub mod kubelet;
+pub mod namespace;
+pub mod node_lifecycle;
 mod pvc_protection;
 pub mod scheduler;
 

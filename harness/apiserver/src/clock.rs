@@ -7,6 +7,13 @@ pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
 }
 
+/// The wall clock as `metav1.MicroTime`: `2026-11-29T16:15:18.123456Z`.
+#[cfg(feature = "actors")]
+pub(crate) fn micro() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    format!("{}.{:06}Z", rfc3339(now.as_secs()).trim_end_matches('Z'), now.subsec_micros())
+}
+
 /// `2026-11-29T16:15:18Z`.
 pub(crate) fn rfc3339(seconds: u64) -> String {
     let (days, of_day) = ((seconds / 86_400) as i64, seconds % 86_400);

@@ -151,7 +151,9 @@ pub(crate) fn updated(
         return Ok(Updated::Unchanged);
     }
     let grace = next["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
-    if dying && grace == 0 && next["metadata"].get("finalizers").is_none() {
+    // Namespaces have finalizers of their own besides, which only `/finalize` takes away.
+    let held = next["kind"] == "Namespace" && next["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
+    if dying && grace == 0 && !held && next["metadata"].get("finalizers").is_none() {
         return Ok(Updated::Released(next));
     }
     Ok(Updated::Changed(next))

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures::stream::{SelectAll, select_all};
 use futures::{Stream, StreamExt};
-use kube::api::{ApiResource, DeleteParams, ListParams, Patch, PatchParams, Preconditions, PropagationPolicy};
+use kube::api::{ApiResource, DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy};
 use kube::core::PartialObjectMeta;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Config, Event, watcher};
@@ -20,7 +20,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep_until};
 
 use super::pvc_protection::{self, Seen};
-use super::{BoxError, persist};
+use super::{BoxError, kinds};
 use graph::{Action, Graph, Node};
 
 /// Time from noticing to acting.
@@ -31,7 +31,7 @@ const TAKES: Duration = Duration::from_millis(50);
 /// # Errors
 /// If the server refuses what it needs for good.
 pub async fn run(client: Client) -> Result<(), BoxError> {
-    let kinds = kinds(&client).await?;
+    let kinds = kinds::owning(&client).await?;
     let events = watch_all(&client, &kinds);
     let (seen, events_of_claims) = tokio::sync::mpsc::unbounded_channel();
     let collector = Collector {
@@ -51,38 +51,6 @@ pub async fn run(client: Client) -> Result<(), BoxError> {
     }
 }
 
-fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
-    let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    ApiResource { group: group.into(), version: version.into(), api_version, kind: kind.into(), plural: plural.into() }
-}
-
-/// The types that own or are owned. Which version of Sandbox is served is asked of the server.
-async fn kinds(client: &Client) -> Result<Vec<ApiResource>, BoxError> {
-    let mut kinds = vec![
-        resource("", "v1", "Pod", "pods"),
-        resource("", "v1", "Service", "services"),
-        resource("", "v1", "Secret", "secrets"),
-        resource("", "v1", "ConfigMap", "configmaps"),
-        resource("", "v1", "ServiceAccount", "serviceaccounts"),
-        resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
-        resource("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
-    ];
-    let first = ListParams::default().limit(1);
-    for version in ["v1beta1", "v1alpha1"] {
-        let sandbox = resource("agents.x-k8s.io", version, "Sandbox", "sandboxes");
-        let api: Api<kube::core::DynamicObject> = Api::all_with(client.clone(), &sandbox);
-        match persist(|| api.list_metadata(&first)).await {
-            Ok(_) => {
-                kinds.push(sandbox);
-                break;
-            }
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(kinds)
-}
-
 type Metadata = PartialObjectMeta<kube::core::DynamicObject>;
 type Observed = (usize, Result<Event<Metadata>, watcher::Error>);
 type Events = SelectAll<std::pin::Pin<Box<dyn Stream<Item = Observed> + Send>>>;
@@ -90,7 +58,8 @@ type Events = SelectAll<std::pin::Pin<Box<dyn Stream<Item = Observed> + Send>>>;
 fn watch_all(client: &Client, kinds: &[ApiResource]) -> Events {
     select_all(kinds.iter().enumerate().map(|(kind, resource)| {
         let api: Api<Metadata> = Api::all_with(client.clone(), resource);
-        let events = watcher(api, Config::default()).default_backoff();
+        // One request a type instead of two.
+        let events = watcher(api, Config::default().streaming_lists()).default_backoff();
         events.map(move |event| (kind, event)).boxed()
     }))
 }

@@ -1,7 +1,10 @@
-//! The kubelet of one node: brings bound pods up, and takes deleted ones away.
+//! The kubelet of one node: brings bound pods up, throws some out, takes deleted ones away, and keeps its node alive.
 //!
 //! Its requests are those of a scripted kubelet that was recorded against a real API server: a status patch when the
 //! containers are being created, one when they run, and at the end a delete with a grace period of zero.
+
+mod heartbeat;
+mod status;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,11 +15,11 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Config, Event, watcher};
 use kube::{Api, Client, ResourceExt};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::{BoxError, Pace, normal, persist};
-use crate::clock;
+use super::{BoxError, Fate, Pace, normal, persist, spared};
+use heartbeat::Silence;
 
 /// How a kubelet behaves.
 #[derive(Clone)]
@@ -27,24 +30,43 @@ pub struct KubeletConfig {
     pub start: Duration,
     /// Time from a pod's deletion until its containers have ended, at most the grace period. Default 250 ms.
     pub stop: Duration,
-    /// What is asked at `start/pod/<name>#<n>` and `stop/pod/<name>#<n>`, where n counts the pods of that name.
+    /// Time for the pull of images, before the start. Default none.
+    pub pull: Duration,
+    /// Time between two renewals of the node's Lease; a node object is made if there is none. Default: no heartbeat,
+    /// and no node object.
+    pub heartbeat: Option<Duration>,
+    /// What is asked at `start/pod/<name>#<n>`, `stop/pod/<name>#<n>` and, if there is a time for it,
+    /// `pull/pod/<name>#<n>`, where n counts the pods of that name.
     pub pace: Pace,
+    /// What befalls a running pod (`evict/pod/<name>#<n>`: it is thrown out after that time) and the node at its n-th
+    /// heartbeat (`silent/node/<node>#<n>`: nobody hears of it for that time).
+    pub fate: Fate,
 }
 
 impl Default for KubeletConfig {
     fn default() -> KubeletConfig {
         let delay = Duration::from_millis(250);
-        KubeletConfig { node: "n1".into(), start: delay, stop: delay, pace: normal() }
+        KubeletConfig {
+            node: "n1".into(),
+            start: delay,
+            stop: delay,
+            pull: Duration::ZERO,
+            heartbeat: None,
+            pace: normal(),
+            fate: spared(),
+        }
     }
 }
 
 impl std::fmt::Debug for KubeletConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let KubeletConfig { node, start, stop, .. } = self;
+        let KubeletConfig { node, start, stop, pull, heartbeat, .. } = self;
         f.debug_struct("KubeletConfig")
             .field("node", node)
             .field("start", start)
             .field("stop", stop)
+            .field("pull", pull)
+            .field("heartbeat", heartbeat)
             .finish_non_exhaustive()
     }
 }
@@ -57,8 +79,20 @@ pub async fn run(client: Client, config: KubeletConfig) -> Result<(), BoxError> 
     let pods: Api<Pod> = Api::all(client.clone());
     let mine = Config::default().fields(&format!("spec.nodeName={}", config.node));
     let mut events = watcher(pods, mine).default_backoff().boxed();
-    let mut kubelet =
-        Kubelet { client, config, pods: BTreeMap::new(), tasks: JoinSet::new(), counts: BTreeMap::new(), last_ip: 0 };
+    let silence = Silence::default();
+    let mut kubelet = Kubelet {
+        client,
+        config,
+        silence,
+        pods: BTreeMap::new(),
+        tasks: JoinSet::new(),
+        counts: BTreeMap::new(),
+        last_ip: 0,
+    };
+    if let Some(period) = kubelet.config.heartbeat {
+        let (client, config, silence) = (kubelet.client.clone(), kubelet.config.clone(), kubelet.silence.clone());
+        kubelet.tasks.spawn(async move { heartbeat::run(client, config.node, period, config.fate, silence).await });
+    }
     while let Some(event) = events.next().await {
         // Finished tasks are not waited for, only cleared away.
         while kubelet.tasks.try_join_next().is_some() {}
@@ -76,6 +110,7 @@ pub async fn run(client: Client, config: KubeletConfig) -> Result<(), BoxError> 
 struct Kubelet {
     client: Client,
     config: KubeletConfig,
+    silence: Silence,
     /// Pods by uid.
     pods: BTreeMap<String, Worker>,
     tasks: JoinSet<()>,
@@ -146,13 +181,28 @@ impl Kubelet {
         let name = pod.name_any();
         let delay = (self.config.pace)(&format!("start/pod/{name}#{number}"), self.config.start);
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
-        let (creating, uid, pod) = (creating(pod, uid), uid.to_owned(), pod.clone());
+        let pull = self.config.pull;
+        let pull = match pull.is_zero() {
+            true => pull,
+            false => (self.config.pace)(&format!("pull/pod/{name}#{number}"), pull),
+        };
+        let evicted = (self.config.fate)(&format!("evict/pod/{name}#{number}"));
+        let (uid, pod, silence) = (uid.to_owned(), pod.clone(), self.silence.clone());
         self.tasks.spawn(async move {
-            if !patch(&api, &name, creating).await {
+            silence.over().await;
+            if !patch(&api, &name, status::creating(&pod, &uid)).await {
                 return;
             }
-            tokio::time::sleep(delay).await;
-            patch(&api, &name, running(&pod, &uid, &ip)).await;
+            tokio::time::sleep(pull + delay).await;
+            silence.over().await;
+            if !patch(&api, &name, status::running(&pod, &uid, &ip)).await {
+                return;
+            }
+            if let Some(after) = evicted {
+                tokio::time::sleep(after).await;
+                silence.over().await;
+                patch(&api, &name, status::evicted(&pod, &uid)).await;
+            }
         })
     }
 
@@ -164,8 +214,10 @@ impl Kubelet {
         let params = DeleteParams::default()
             .grace_period(0)
             .preconditions(Preconditions { uid: Some(uid.to_owned()), resource_version: None });
+        let silence = self.silence.clone();
         self.tasks.spawn(async move {
             tokio::time::sleep(delay).await;
+            silence.over().await;
             if let Err(error) = persist(|| api.delete(&name, &params)).await {
                 tracing::debug!(%error, pod = name, "final delete");
             }
@@ -193,46 +245,10 @@ fn last_octets(pod: &Pod) -> u32 {
     octets.next().unwrap_or(0) << 8 | octets.next().unwrap_or(0)
 }
 
-fn conditions(ready: bool, now: &str) -> Value {
-    let status = |yes: bool| if yes { "True" } else { "False" };
-    ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"]
-        .into_iter()
-        .map(|kind| json!({"type": kind, "status": status(ready || kind == "Initialized"), "lastTransitionTime": now}))
-        .collect()
-}
-
-fn containers(pod: &Pod, ready: bool, state: &Value) -> Value {
-    let spec = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
-    let status = |name: &str, image: &str| {
-        let base = image.split(':').next().unwrap_or(image);
-        json!({
-            "name": name, "ready": ready, "started": ready, "restartCount": 0,
-            "image": image, "imageID": format!("{base}@sha256:0"), "state": state,
-        })
-    };
-    spec.iter().map(|c| status(&c.name, c.image.as_deref().unwrap_or_default())).collect()
-}
-
-fn creating(pod: &Pod, uid: &str) -> Value {
-    let now = clock::rfc3339(clock::now());
-    json!({"metadata": {"uid": uid}, "status": {
-        "phase": "Pending", "hostIP": "127.0.0.1", "startTime": now,
-        "conditions": conditions(false, &now),
-        "containerStatuses": containers(pod, false, &json!({"waiting": {"reason": "ContainerCreating"}})),
-    }})
-}
-
-fn running(pod: &Pod, uid: &str, ip: &str) -> Value {
-    let now = clock::rfc3339(clock::now());
-    json!({"metadata": {"uid": uid}, "status": {
-        "phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}],
-        "conditions": conditions(true, &now),
-        "containerStatuses": containers(pod, true, &json!({"running": {"startedAt": now}, "waiting": null})),
-    }})
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
