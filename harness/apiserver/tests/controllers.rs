@@ -93,10 +93,9 @@ async fn a_node_that_dies_is_noticed_after_forty_seconds_and_loses_its_pods_afte
     kubelet.abort();
     let took = eventually("unknown", async || ready(&nodes, "n1").await == "Unknown").await;
     assert!((30..=50).contains(&took.as_secs()), "40 s after the last heartbeat, at the next look: {took:?}");
-    let took = eventually("evicted", async || {
-        pods.get("p").await.expect("still there").metadata.deletion_timestamp.is_some()
-    })
-    .await;
+    let took =
+        eventually("evicted", async || pods.get("p").await.expect("still there").metadata.deletion_timestamp.is_some())
+            .await;
     assert!((300..=315).contains(&took.as_secs()), "{took:?}");
     sleep(Duration::from_secs(600)).await;
     assert!(pods.get_opt("p").await.expect("reads").is_some(), "nobody is there to confirm its end");
@@ -136,7 +135,8 @@ async fn a_node_that_is_silent_for_a_minute_comes_back_with_its_pods() {
     eventually("running", async || runs_on(&pods, "p").await.is_some()).await;
     eventually("unknown", async || ready(&nodes, "n1").await == "Unknown").await;
     eventually("back", async || ready(&nodes, "n1").await == "True").await;
-    let untainted = async || nodes.get("n1").await.expect("reads").spec.and_then(|spec| spec.taints).is_none_or(|t| t.is_empty());
+    let untainted =
+        async || nodes.get("n1").await.expect("reads").spec.and_then(|spec| spec.taints).is_none_or(|t| t.is_empty());
     eventually("untainted", untainted).await;
     assert!(pods.get("p").await.expect("reads").metadata.deletion_timestamp.is_none());
 }

@@ -176,7 +176,8 @@ mod tests {
 
     #[test]
     fn conditions_name_what_is_left_and_keep_the_time_of_what_did_not_change() {
-        let left = [Left { kind: "configmaps.".into(), count: 2, finalizers: vec!["b".into(), "a".into(), "b".into()] }];
+        let left =
+            [Left { kind: "configmaps.".into(), count: 2, finalizers: vec!["b".into(), "a".into(), "b".into()] }];
         let first = conditions(&Value::Null, &left, "t1");
         assert_eq!(first[3]["message"], "Some resources are remaining: configmaps. has 2 resource instances");
         assert_eq!(

@@ -52,7 +52,14 @@ pub async fn run(client: Client, config: NodeLifecycleConfig) -> Result<(), BoxE
     let mut nodes = watcher(nodes, Config::default()).default_backoff().boxed();
     let mut looks = interval(config.period);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut controller = Controller { client, config, beats: BTreeMap::new(), nodes: BTreeMap::new(), removed: false, lost: BTreeMap::new() };
+    let mut controller = Controller {
+        client,
+        config,
+        beats: BTreeMap::new(),
+        nodes: BTreeMap::new(),
+        removed: false,
+        lost: BTreeMap::new(),
+    };
     loop {
         tokio::select! {
             biased;
@@ -211,7 +218,8 @@ impl Controller {
     /// An eviction is a deletion with the pod's own grace; pods of nodes that are gone go at once.
     async fn delete(&self, pod: &Pod, gracefully: bool) {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
-        let mut params = DeleteParams::default().preconditions(Preconditions { uid: pod.uid(), resource_version: None });
+        let mut params =
+            DeleteParams::default().preconditions(Preconditions { uid: pod.uid(), resource_version: None });
         if !gracefully {
             params = params.grace_period(0);
         }

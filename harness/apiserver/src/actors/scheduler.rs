@@ -171,7 +171,9 @@ fn choose(pod: &Pod, nodes: &BTreeMap<String, (Node, u64)>) -> Option<String> {
 fn unschedulable(nodes: usize) -> Value {
     let message = match nodes {
         0 => "no nodes available to schedule pods".to_owned(),
-        nodes => format!("0/{nodes} nodes are available: {nodes} node(s) had untolerated taint(s) or were unschedulable."),
+        nodes => {
+            format!("0/{nodes} nodes are available: {nodes} node(s) had untolerated taint(s) or were unschedulable.")
+        }
     };
     let now = clock::rfc3339(clock::now());
     json!({

@@ -81,7 +81,8 @@ pub(super) fn tolerates_for(pod: &Pod, node: &Node) -> Option<Duration> {
     let mut shortest = None::<Duration>;
     for taint in driving(node) {
         let mut tolerated = Some(Duration::ZERO);
-        for toleration in tolerations.iter().filter(|toleration| super::super::scheduler::tolerates(toleration, taint)) {
+        for toleration in tolerations.iter().filter(|toleration| super::super::scheduler::tolerates(toleration, taint))
+        {
             // Negative periods count as none.
             let seconds = toleration.toleration_seconds.map(|s| Duration::from_secs(s.max(0).unsigned_abs()));
             tolerated = match (tolerated, seconds) {
@@ -132,7 +133,10 @@ mod tests {
         let silent = taints(&node("Unknown", json!([other])), true, "t").expect("changes");
         let keys: Vec<&str> = silent.as_array().expect("a list").iter().filter_map(|t| t["key"].as_str()).collect();
         assert_eq!(keys, ["gpu", UNREACHABLE, UNREACHABLE]);
-        let again = node("Unknown", json!([other, {"key": UNREACHABLE, "effect": "NoSchedule"}, {"key": UNREACHABLE, "effect": "NoExecute"}]));
+        let again = node(
+            "Unknown",
+            json!([other, {"key": UNREACHABLE, "effect": "NoSchedule"}, {"key": UNREACHABLE, "effect": "NoExecute"}]),
+        );
         assert!(taints(&again, true, "t").is_none(), "already there");
         let back = node("True", json!([other, {"key": UNREACHABLE, "effect": "NoExecute"}]));
         assert_eq!(taints(&back, false, "t"), Some(json!([other])));
