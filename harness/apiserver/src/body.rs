@@ -126,8 +126,10 @@ pub(crate) fn check_metadata(resource: &Resource, version: usize, object: &mut V
     let Some(metadata) = metadata.as_object_mut() else {
         return Err(wrong(metadata, &format!("{kind}.metadata"), "v1.ObjectMeta"));
     };
-    metadata.retain(|_, value| match value {
+    metadata.retain(|key, value| match value {
         Value::Null => false,
+        // An empty list of owners means something.
+        Value::Array(_) if key == "managedFields" => true,
         Value::Array(list) => !list.is_empty(),
         Value::Object(map) => !map.is_empty(),
         _ => true,
@@ -173,8 +175,16 @@ pub(crate) fn check_metadata(resource: &Resource, version: usize, object: &mut V
         }
         Some(other) => return Err(wrong(other, "ObjectMeta.ownerReferences", "[]v1.OwnerReference")),
     }
-    // Ownership of fields is not tracked yet: what clients send of it is dropped. `selfLink` died with 1.20.
-    metadata.remove("managedFields");
+    match metadata.get("managedFields") {
+        None => {}
+        Some(Value::Array(list)) => {
+            if let Some(other) = list.iter().find(|entry| !entry.is_object()) {
+                return Err(wrong(other, "ObjectMeta.managedFields", "v1.ManagedFieldsEntry"));
+            }
+        }
+        Some(other) => return Err(wrong(other, "ObjectMeta.managedFields", "[]v1.ManagedFieldsEntry")),
+    }
+    // `selfLink` died with 1.20.
     metadata.remove("selfLink");
     for (of, field) in [("ConfigMap", "data"), ("Secret", "stringData")] {
         let texts = map.get(field).filter(|_| kind == of).and_then(Value::as_object);

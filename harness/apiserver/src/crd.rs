@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::clock;
 use crate::resource::{FieldLabel, Names, Resource, SandboxVersions};
+use crate::ownership::shape::Shape;
 use crate::schema::Schema;
 
 pub(crate) use admit::{complete, mistakes};
@@ -39,6 +40,8 @@ pub(crate) struct CustomVersion {
     /// The text of the `Warning` that each request in a deprecated version gets.
     pub(crate) deprecation: Option<String>,
     pub(crate) schema: Schema,
+    /// How its objects are split into fields that have owners.
+    pub(crate) shape: Shape,
     /// The schema as it was written, for OpenAPI.
     pub(crate) source: Value,
     /// Has a `status` that only the `/status` subresource writes.
@@ -177,6 +180,7 @@ fn custom_version(version: &Value, group: &str, kind: &str, storage: &str) -> Cu
         served: version["served"] == true,
         deprecation,
         schema: Schema::compile(&source),
+        shape: Shape::of_schema(&source).with_metadata(),
         source,
         has_status: version["subresources"].get("status").is_some_and(Value::is_object),
         scale: scale.map(|scale| ScalePaths {

@@ -19,6 +19,7 @@ pub(crate) fn apply(resource: &Resource, version: usize, object: &mut Value) {
     tidy(object);
     match (&*resource.group, &*resource.plural) {
         ("", "pods") => pod(object),
+        ("", "namespaces") => namespace(object),
         ("", "services") => service(object),
         ("", "secrets") => secret(object),
         ("", "events") => {
@@ -35,7 +36,7 @@ pub(crate) fn apply(resource: &Resource, version: usize, object: &mut Value) {
 }
 
 /// What a new object gets on top of the defaults, from its type's strategy and from admission.
-pub(crate) fn at_creation(resource: &Resource, name: &str, object: &mut Value, address: impl FnOnce() -> String) {
+pub(crate) fn at_creation(resource: &Resource, object: &mut Value, address: impl FnOnce() -> String) {
     match (&*resource.group, &*resource.plural) {
         ("", "pods") => {
             object["status"] = json!({"phase": "Pending", "qosClass": qos(object)});
@@ -50,13 +51,13 @@ pub(crate) fn at_creation(resource: &Resource, name: &str, object: &mut Value, a
             tolerations(object);
         }
         ("", "namespaces") => {
-            set(object, "metadata", "labels", json!({}));
-            object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name.into();
             object["spec"] = json!({"finalizers": ["kubernetes"]});
             object["status"] = json!({"phase": "Active"});
         }
         ("", "services") => {
             if object["spec"]["type"] != "ExternalName" {
+                set(object, "spec", "ipFamilies", json!(["IPv4"]));
+                set(object, "spec", "ipFamilyPolicy", "SingleStack".into());
                 if object["spec"].get("clusterIP").is_none_or(|ip| ip == "") {
                     object["spec"]["clusterIP"] = address().into();
                 }
@@ -301,19 +302,31 @@ fn tolerations(object: &mut Value) {
     }
 }
 
+/// A namespace is labelled with its own name.
+fn namespace(object: &mut Value) {
+    if let Some(name) = object["metadata"].get("name").cloned() {
+        set(object, "metadata", "labels", json!({}));
+        object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
+    }
+}
+
+/// What the server chose for a service, and keeps where an update leaves it out.
+pub(crate) fn keep_allocated(resource: &Resource, current: &Value, next: &mut Value) {
+    if resource.group.is_empty() && resource.plural == "services" && next["spec"]["type"] != "ExternalName" {
+        for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+            if let Some(value) = current["spec"].get(field) {
+                set(next, "spec", field, value.clone());
+            }
+        }
+    }
+}
+
 fn service(object: &mut Value) {
     set(object, "spec", "type", "ClusterIP".into());
     let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
     fill(spec, &[("sessionAffinity", "None".into())]);
     if spec["type"] != "ExternalName" {
-        fill(
-            spec,
-            &[
-                ("ipFamilies", json!(["IPv4"])),
-                ("ipFamilyPolicy", "SingleStack".into()),
-                ("internalTrafficPolicy", "Cluster".into()),
-            ],
-        );
+        fill(spec, &[("internalTrafficPolicy", "Cluster".into())]);
     }
     for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some(port) = port.as_object_mut() {
@@ -355,6 +368,11 @@ fn network_policy(object: &mut Value) {
 }
 
 fn node_status() -> Value {
+    json!({"daemonEndpoints": {"kubeletEndpoint": {"Port": 0}}, "nodeInfo": node_info()})
+}
+
+/// What a node says of itself before a kubelet has said anything.
+pub(crate) fn node_info() -> Value {
     let info: Map<String, Value> = [
         "machineID",
         "systemUUID",
@@ -370,7 +388,7 @@ fn node_status() -> Value {
     .into_iter()
     .map(|key| (key.to_owned(), "".into()))
     .collect();
-    json!({"daemonEndpoints": {"kubeletEndpoint": {"Port": 0}}, "nodeInfo": info})
+    Value::Object(info)
 }
 
 /// Standard base64 with padding.

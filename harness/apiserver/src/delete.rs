@@ -132,14 +132,22 @@ pub(crate) fn plan(resource: &Resource, object: &Value, options: &Options, now: 
     let graceful = pods::graceful(resource);
     let mut next = object.clone();
     if let Some(mark) = object["metadata"]["deletionTimestamp"].as_str() {
-        let Some(running) = object["metadata"]["deletionGracePeriodSeconds"].as_i64() else { return Deletion::Pending };
+        let running = object["metadata"]["deletionGracePeriodSeconds"].as_i64();
         // Only a shorter period is taken, and counts from the first deletion.
-        let Some(asked) = options.grace.filter(|asked| graceful && (0..running).contains(asked)) else {
-            return Deletion::Pending;
+        let shorter =
+            options.grace.filter(|asked| graceful && running.is_some_and(|running| (0..running).contains(asked)));
+        if let (Some(asked), Some(running)) = (shorter, running) {
+            let began = parse_seconds(mark).unwrap_or(now).saturating_sub(running.unsigned_abs());
+            stamp(&mut next, began, asked);
+            return finish(next, options, true, asked);
+        }
+        // Another policy can still be asked for, and decides again which finalizers there are.
+        return match finish(next, options, graceful, running.unwrap_or(0)) {
+            Deletion::Mark(next) if next == *object => Deletion::Pending,
+            // A namespace is held by its spec.
+            Deletion::Remove { .. } if object["metadata"].get("finalizers").is_none() => Deletion::Pending,
+            deletion => deletion,
         };
-        let began = parse_seconds(mark).unwrap_or(now).saturating_sub(running.unsigned_abs());
-        stamp(&mut next, began, asked);
-        return finish(next, options, true, asked);
     }
     if resource.group == crd::GROUP {
         return Deletion::Mark(crd::marked(next, &clock::rfc3339(now)));
@@ -247,6 +255,10 @@ mod tests {
         }});
         assert_eq!(plan(&sandboxes, &held, &options(None, None), NOW), Deletion::Mark(marked.clone()));
         assert_eq!(plan(&sandboxes, &marked, &options(None, None), NOW + 5), Deletion::Pending);
+        assert_eq!(
+            plan(&sandboxes, &marked, &options(None, Some(Propagation::Background)), NOW + 5),
+            Deletion::Pending
+        );
     }
 
     #[test]
@@ -262,6 +274,25 @@ mod tests {
         }
         let background = plan(&configmaps, &object, &options(None, Some(Propagation::Background)), NOW);
         assert_eq!(background, Deletion::Remove { mark: None });
+    }
+
+    #[test]
+    fn another_deletion_can_still_change_the_policy() {
+        let configmaps = resource("configmaps");
+        let marked = |finalizers: Value| {
+            json!({"metadata": {
+                "finalizers": finalizers, "deletionTimestamp": "2026-09-21T14:13:20Z", "deletionGracePeriodSeconds": 0,
+            }})
+        };
+        let orphan = marked(json!(["x/y", "orphan"]));
+        let foreground = options(None, Some(Propagation::Foreground));
+        let expected = marked(json!(["x/y", "foregroundDeletion"]));
+        assert_eq!(plan(&configmaps, &orphan, &foreground, NOW), Deletion::Mark(expected));
+        assert_eq!(plan(&configmaps, &orphan, &options(None, None), NOW), Deletion::Pending);
+        let background = options(None, Some(Propagation::Background));
+        assert_eq!(plan(&configmaps, &orphan, &background, NOW), Deletion::Mark(marked(json!(["x/y"]))));
+        let alone = marked(json!(["orphan"]));
+        assert_eq!(plan(&configmaps, &alone, &background, NOW), Deletion::Remove { mark: None });
     }
 
     #[test]

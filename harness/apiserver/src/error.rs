@@ -114,6 +114,33 @@ impl ApiError {
         ApiError::new(409, "Conflict", message, Some(details(resource, name)))
     }
 
+    /// 409 of an apply that would change fields of others: pairs of an owner and a field.
+    pub(crate) fn apply_conflict(found: &[(String, String)]) -> ApiError {
+        let mut by_owner: std::collections::BTreeMap<&str, Vec<&str>> = std::collections::BTreeMap::new();
+        for (owner, field) in found {
+            by_owner.entry(owner).or_default().push(field);
+        }
+        let text = match found {
+            [(owner, field)] => format!("1 conflict: conflict with {owner}: {field}"),
+            _ => {
+                let of_owner = |(owner, fields): (&&str, &Vec<&str>)| {
+                    let lines: Vec<String> = fields.iter().map(|field| format!("\n- {field}")).collect();
+                    format!("conflicts with {owner}:{}", lines.concat())
+                };
+                let texts: Vec<String> = by_owner.iter().map(of_owner).collect();
+                format!("{} conflicts: {}", found.len(), texts.join("\n"))
+            }
+        };
+        let causes: Vec<Value> = found
+            .iter()
+            .map(|(owner, field)| {
+                json!({"reason": "FieldManagerConflict", "message": format!("conflict with {owner}"), "field": field})
+            })
+            .collect();
+        let details = json!({"causes": causes});
+        ApiError::new(409, "Conflict", format!("Apply failed with {text}"), Some(details))
+    }
+
     /// 409 on the kind, as failed delete preconditions report it.
     pub(crate) fn precondition(resource: &Resource, name: &str, why: impl std::fmt::Display) -> ApiError {
         let message = format!("Operation cannot be fulfilled on {} {name:?}: {why}", resource.qualified_kind());

@@ -38,6 +38,7 @@ mod hooks;
 mod list;
 mod object;
 mod operations;
+mod ownership;
 mod patch;
 mod pods;
 mod reads;
@@ -56,6 +57,7 @@ mod strategic;
 mod watch;
 mod write;
 mod writer;
+mod yaml;
 
 pub use history::EventType;
 pub use hooks::{Call, ConnInfo, Handed, Hooks, Refusal, Reply, Straight, Stream, Treatment, WatchItem, WatchPipe};

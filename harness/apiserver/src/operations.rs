@@ -1,5 +1,6 @@
 //! The verbs, each from a routed request to an answer.
 
+mod apply;
 mod scale;
 mod subresources;
 
@@ -17,13 +18,14 @@ use crate::history::History;
 use crate::hooks::Hooks;
 use crate::list;
 use crate::object::{Object, View, show};
+use crate::ownership::{Author, manager_of};
 use crate::patch::PatchKind;
 use crate::request::{Place, Query, Verb};
 use crate::resource::Resource;
 use crate::response::Body;
 use crate::selector::Selector;
 use crate::store::{Store, position};
-use crate::write::{self, Part, Subject, Updated};
+use crate::write::{self, Part, Subject, Updated, Way};
 use crate::{body, clock, pods};
 
 /// What a request comes to.
@@ -60,6 +62,7 @@ pub(crate) struct Operation<'a> {
     pub(crate) body: &'a [u8],
     pub(crate) accept: &'a str,
     pub(crate) content_type: &'a str,
+    pub(crate) user_agent: &'a str,
 }
 
 impl<'a> Operation<'a> {
@@ -134,8 +137,13 @@ impl<'a> Operation<'a> {
         self.resource.key(self.namespace(), self.name())
     }
 
-    fn subject(&'a self, name: &'a str) -> Subject<'a> {
-        Subject { resource: self.resource, version: self.version, namespace: self.namespace(), name }
+    fn subject<'s>(&'s self, name: &'s str) -> Subject<'s> {
+        let author = Author {
+            manager: manager_of(self.query.text("fieldManager"), self.user_agent),
+            subresource: self.place.subresource.unwrap_or_default(),
+            tracked: self.store.owners,
+        };
+        Subject { resource: self.resource, version: self.version, namespace: self.namespace(), name, author }
     }
 
     /// The answer must be acceptable as JSON, and a body that is read must be JSON.
@@ -192,6 +200,7 @@ impl<'a> Operation<'a> {
         {
             causes.push(Cause::forbidden("force", "may not be specified for non-apply patch"));
         }
+        causes.extend(self.bad_manager(verb));
         match self.query.text("fieldValidation") {
             "" | "Ignore" | "Warn" => {}
             "Strict" => return Err(ApiError::unsupported("fieldValidation=Strict")),
@@ -201,6 +210,22 @@ impl<'a> Operation<'a> {
             }
         }
         if causes.is_empty() { Ok(()) } else { Err(ApiError::invalid_options(kind, &causes)) }
+    }
+
+    /// An apply needs a manager's name; any name is short and printable.
+    fn bad_manager(&self, verb: Verb) -> Option<Cause> {
+        const FIELD: &str = "fieldManager";
+        let name = self.query.text(FIELD);
+        if name.is_empty() {
+            let apply = verb == Verb::Patch && self.content_type.starts_with("application/apply-patch");
+            return apply.then(|| Cause::required(FIELD, "is required for apply patch"));
+        }
+        if name.len() > 128 {
+            let message = "Too long: may not be more than 128 bytes".into();
+            return Some(Cause { reason: "FieldValueTooLong", message, field: FIELD.into() });
+        }
+        let odd = name.char_indices().find(|(_, c)| c.is_control());
+        odd.map(|_| Cause::invalid(FIELD, &name.into(), "should only contain printable characters"))
     }
 
     fn dry_run(&self) -> bool {
@@ -235,10 +260,13 @@ impl<'a> Operation<'a> {
         if sent["metadata"].get("resourceVersion").is_some_and(|revision| revision != "0" && revision != "") {
             return Err(ApiError::internal("resourceVersion should not be set on objects to be created"));
         }
-        let mut history = self.store.lock();
+        self.create_in(&mut self.store.lock(), sent, Way::Whole)
+    }
+
+    fn create_in(&self, history: &mut History, mut sent: Value, way: Way) -> Result<Answer, ApiError> {
         let generated = sent["metadata"].get("name").is_none();
         let mut name = write::name(self.resource, &mut sent, clock::suffix)?;
-        check_namespace_open(&history, self.resource, self.namespace(), &name)?;
+        check_namespace_open(history, self.resource, self.namespace(), &name)?;
         if generated {
             // A real server lets a taken name fail; with 27^5 names that is as good as never.
             while history.get(self.table, &self.resource.key(self.namespace(), &name)).is_some() {
@@ -247,8 +275,7 @@ impl<'a> Operation<'a> {
             }
         }
         let key = self.resource.key(self.namespace(), &name);
-        let address = next_address(&history);
-        let stored = write::created(self.subject(&name), sent, clock::now(), || address)?;
+        let stored = write::created(self.subject(&name), sent, way, clock::now(), || next_address(history))?;
         if let Some(existing) = history.get(self.table, &key) {
             let terminating = existing.value()["metadata"].get("deletionTimestamp").is_some();
             return Err(ApiError::already_exists(self.resource, &name, terminating));
@@ -269,30 +296,47 @@ impl<'a> Operation<'a> {
             }
             _ => None,
         };
+        if patch == Some(PatchKind::Apply) {
+            return self.apply(part);
+        }
         let sent = match patch {
             None => Some(body::object(self.resource, self.version, self.body)?),
             Some(_) => None,
         };
         let mut history = self.store.lock();
-        let key = self.key();
-        let Some(existing) = history.get(self.table, &key).cloned() else {
+        let Some(existing) = history.get(self.table, &self.key()).cloned() else {
             return Err(ApiError::not_found(self.resource, self.name()));
         };
-        let incoming = match (sent, patch) {
-            (Some(sent), _) => sent,
+        let (incoming, way) = match (sent, patch) {
+            (Some(sent), _) => (sent, Way::Whole),
             (None, Some(patch)) => {
-                let whole = View { version: self.version, metadata_only: false };
-                let current = existing.form(self.resource, whole).value();
+                let current = existing.form(self.resource, self.whole()).value();
                 let mut patched = patch.apply(current, self.body)?;
                 body::check_metadata(self.resource, self.version, &mut patched)?;
                 self.check_patched_kind(current, &patched)?;
-                patched
+                (patched, Way::Patch)
             }
             (None, None) => unreachable!("a request that is no patch has a body that was read"),
         };
-        let updated = write::updated(self.subject(self.name()), part, &existing, incoming, patch.is_none())?;
-        match updated {
-            Updated::Unchanged => Ok(Answer::bytes(StatusCode::OK, self.shown(&existing), None)),
+        self.store_update(&mut history, &existing, incoming, part, way)
+    }
+
+    /// The whole object in the version of the request.
+    fn whole(&self) -> View {
+        View { version: self.version, metadata_only: false }
+    }
+
+    fn store_update(
+        &self,
+        history: &mut History,
+        existing: &Object,
+        incoming: Value,
+        part: Part,
+        way: Way,
+    ) -> Result<Answer, ApiError> {
+        let key = self.key();
+        match write::updated(self.subject(self.name()), part, existing, incoming, way, clock::now())? {
+            Updated::Unchanged => Ok(Answer::bytes(StatusCode::OK, self.shown(existing), None)),
             Updated::Changed(next) | Updated::Released(next) if self.dry_run() => {
                 Ok(Answer::bytes(StatusCode::OK, self.shown_unstored(next), None))
             }
@@ -341,7 +385,7 @@ impl<'a> Operation<'a> {
             return Ok(Answer::bytes(StatusCode::OK, body, None));
         }
         let marked = matches!(plan, Deletion::Remove { mark: Some(_) });
-        Ok(match apply(&mut history, self.table, &key, plan) {
+        Ok(match carry_out(&mut history, self.table, &key, plan) {
             None => Answer::bytes(StatusCode::OK, self.shown(&existing), None),
             Some(after) if marked || history.get(self.table, &key).is_some() || self.is_namespace() => {
                 Answer::bytes(StatusCode::OK, self.shown(&after), Some(after.revision))
@@ -379,7 +423,7 @@ impl<'a> Operation<'a> {
                 let key = self.resource.key(self.namespace(), object.name());
                 delete::check_preconditions(self.resource, object.name(), object.value(), &options)?;
                 let plan = delete::plan(self.resource, object.value(), &options, clock::now());
-                revision = apply(&mut history, self.table, &key, plan).map(|after| after.revision).or(revision);
+                revision = carry_out(&mut history, self.table, &key, plan).map(|after| after.revision).or(revision);
             }
         }
         Ok(Answer::bytes(StatusCode::OK, page.json(self.resource, self.view()).into(), revision))
@@ -398,7 +442,7 @@ fn wants_metadata(accept: &str) -> bool {
 }
 
 /// Carries a deletion out. `None`: nothing to do. Otherwise the state after it, or the last state of the object.
-fn apply(history: &mut History, table: usize, key: &str, plan: Deletion) -> Option<Arc<Object>> {
+fn carry_out(history: &mut History, table: usize, key: &str, plan: Deletion) -> Option<Arc<Object>> {
     match plan {
         Deletion::Pending => None,
         Deletion::Mark(next) => Some(history.commit(table, key, Some(next))),

@@ -13,6 +13,8 @@ pub(crate) enum PatchKind {
     Merge,
     Json,
     Strategic,
+    /// Server-side apply, which is more than a function of the stored object.
+    Apply,
 }
 
 impl PatchKind {
@@ -25,9 +27,8 @@ impl PatchKind {
             "application/strategic-merge-patch+json" => Err(ApiError::unsupported_media(
                 "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
             )),
-            "application/apply-patch+yaml" | "application/apply-patch+cbor" => {
-                Err(ApiError::unsupported("server-side apply (PATCH with an apply patch)"))
-            }
+            "application/apply-patch+yaml" => Ok(PatchKind::Apply),
+            "application/apply-patch+cbor" => Err(ApiError::unsupported("request bodies as application/cbor")),
             _ => Err(ApiError::unsupported_patch()),
         }
     }
@@ -49,6 +50,7 @@ impl PatchKind {
                 Ok(object)
             }
             PatchKind::Json => json(object, body),
+            PatchKind::Apply => Err(ApiError::internal("an apply is no patch of the stored object alone")),
         }
     }
 }

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use crate::clock;
 use crate::crd;
 use crate::history::History;
+use crate::ownership::Author;
 use crate::resource::{AGENTS, Resource, SandboxVersions, registry};
-use crate::write::{self, Subject};
+use crate::write::{self, Subject, Way};
 
 /// The objects of a cluster with their whole history. Cheap to clone; all clones are one store.
 ///
@@ -16,17 +17,19 @@ use crate::write::{self, Subject};
 #[derive(Clone, Debug)]
 pub struct Store {
     history: Arc<Mutex<History>>,
+    /// Owners of fields are kept.
+    pub(crate) owners: bool,
 }
 
 impl Store {
-    pub(crate) fn new(sandbox: SandboxVersions, webhook: bool) -> Store {
+    pub(crate) fn new(sandbox: SandboxVersions, webhook: bool, owners: bool) -> Store {
         let mut history = History::new(registry(sandbox, webhook));
         history.webhook = webhook;
         if let Some(table) = position(&history, "customresourcedefinitions") {
             let installed = crd::installed_sandbox(sandbox, webhook);
             history.preload(table, &format!("sandboxes.{AGENTS}"), installed);
         }
-        Store { history: Arc::new(Mutex::new(history)) }
+        Store { history: Arc::new(Mutex::new(history)), owners }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, History> {
@@ -62,8 +65,9 @@ impl Store {
         }
         let resource = history.tables[table].resource.clone();
         let body = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}});
-        let subject = Subject { resource: &resource, version: 0, namespace: "", name };
-        if let Ok(namespace) = write::created(subject, body, clock::now(), String::new) {
+        let author = Author { manager: "kube-apiserver", subresource: "", tracked: self.owners };
+        let subject = Subject { resource: &resource, version: 0, namespace: "", name, author };
+        if let Ok(namespace) = write::created(subject, body, Way::Whole, clock::now(), String::new) {
             history.commit(table, name, Some(namespace));
         }
     }

@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{ApiError, Cause};
 use crate::object::{Object, View};
+use crate::ownership::{self, Author, Scope};
 use crate::resource::Resource;
 use crate::{clock, convert, crd, defaults, pods};
 
@@ -14,6 +15,26 @@ pub(crate) struct Subject<'a> {
     pub(crate) version: usize,
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
+    pub(crate) author: Author<'a>,
+}
+
+impl<'a> Subject<'a> {
+    /// The object's fields as seen by whoever keeps their owners.
+    pub(crate) fn scope(&self, part: Part, now: u64) -> Scope<'a> {
+        let Subject { resource, version, author, .. } = *self;
+        Scope { resource, version, author, status: part == Part::Status, now }
+    }
+}
+
+/// How a client says what an object shall be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// As a whole: a create or a PUT.
+    Whole,
+    /// By a patch of what is stored.
+    Patch,
+    /// By an apply, which has settled the owners of fields.
+    Apply,
 }
 
 /// What an update comes to.
@@ -80,10 +101,11 @@ fn bad_name(plural: &str, name: &str) -> Option<&'static str> {
 pub(crate) fn created(
     subject: Subject<'_>,
     mut body: Value,
+    way: Way,
     now: u64,
     address: impl FnOnce() -> String,
 ) -> Result<Value, ApiError> {
-    let Subject { resource, version, namespace, name } = subject;
+    let Subject { resource, version, namespace, name, .. } = subject;
     let metadata = metadata_mut(&mut body);
     for ours in ["deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"] {
         metadata.remove(ours);
@@ -106,21 +128,26 @@ pub(crate) fn created(
     if !causes.is_empty() {
         return Err(ApiError::invalid(resource, name, &causes));
     }
-    defaults::at_creation(resource, name, &mut body, address);
+    if way != Way::Apply {
+        ownership::updated(subject.scope(Part::Main, now), None, &mut body);
+    }
+    defaults::at_creation(resource, &mut body, address);
     Ok(convert::to_storage(resource, version, body))
 }
 
 /// An update of the stored object to what the client sent (PUT), or to the stored object with a patch applied.
 ///
-/// `incoming` is in the version of the request. `put` tells a PUT from a patch, which differ in what they may leave out.
+/// `incoming` is in the version of the request. A PUT differs from a patch in what it may leave out.
 pub(crate) fn updated(
     subject: Subject<'_>,
     part: Part,
     stored: &Object,
     mut incoming: Value,
-    put: bool,
+    way: Way,
+    now: u64,
 ) -> Result<Updated, ApiError> {
-    let Subject { resource, version, namespace, name } = subject;
+    let Subject { resource, version, namespace, name, .. } = subject;
+    let put = way == Way::Whole;
     let current = stored.form(resource, View { version, metadata_only: false }).value();
     check_identity(subject, current, &mut incoming, put)?;
     check_revision(resource, name, current, &incoming, put)?;
@@ -133,6 +160,7 @@ pub(crate) fn updated(
         Part::Main => main_part(resource, current, incoming),
         Part::Status => status_part(resource, current, incoming),
     };
+    defaults::keep_allocated(resource, current, &mut next);
     defaults::apply(resource, version, &mut next);
     let mut causes = validate(resource, version, &next, Some(current));
     causes.extend(new_finalizers(current, &next));
@@ -142,12 +170,15 @@ pub(crate) fn updated(
     if !causes.is_empty() {
         return Err(ApiError::invalid(resource, name, &causes));
     }
+    if way != Way::Apply {
+        ownership::updated(subject.scope(part, now), Some(current), &mut next);
+    }
     if resource.counts_generation && part == Part::Main && desired_changed(current, &next) {
         let generation = current["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
         next["metadata"]["generation"] = generation.into();
     }
     let next = convert::to_storage(resource, version, next);
-    if next == **stored.value() {
+    if ownership::same_but_times(&next, stored.value()) {
         return Ok(Updated::Unchanged);
     }
     let grace = next["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
@@ -246,6 +277,8 @@ fn check_deletion_marks(resource: &Resource, name: &str, incoming: &Value) -> Re
             Some(Cause::invalid(&format!("metadata.{field}"), sent, "field is immutable"))
         })
         .collect();
+    // Reported by two validations in turn.
+    let causes = [causes.clone(), causes].concat();
     if causes.is_empty() { Ok(()) } else { Err(ApiError::invalid(resource, name, &causes)) }
 }
 
@@ -293,6 +326,10 @@ fn status_part(resource: &Resource, current: &Value, mut incoming: Value) -> Val
         }
     }
     copy_member(&incoming, &mut next, "status");
+    // An apply has settled the owners; what others say of them is not heard here.
+    if let Some(owners) = metadata_mut(&mut incoming).remove("managedFields") {
+        metadata_mut(&mut next).insert("managedFields".into(), owners);
+    }
     next
 }
 

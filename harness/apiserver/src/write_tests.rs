@@ -8,7 +8,8 @@ fn resource(plural: &str) -> Resource {
 }
 
 fn subject<'a>(resource: &'a Resource, name: &'a str) -> Subject<'a> {
-    Subject { resource, version: 0, namespace: "d", name }
+    let author = Author { manager: "test", subresource: "", tracked: true };
+    Subject { resource, version: 0, namespace: "d", name, author }
 }
 
 /// A sandbox as it is stored at revision 5, with `extra` merged over its metadata.
@@ -53,7 +54,7 @@ fn the_generation_counts_changes_of_the_spec_alone() {
             let (parent, key) = path.rsplit_once('/').expect("a path");
             o.pointer_mut(parent).and_then(Value::as_object_mut).expect("a map").insert(key.into(), value);
         });
-        let next = changed(updated(subject(&sandboxes, "s"), Part::Main, &object, next, true));
+        let next = changed(updated(subject(&sandboxes, "s"), Part::Main, &object, next, Way::Whole, 0));
         assert_eq!(next["metadata"]["generation"], generation, "{path}");
     }
 }
@@ -76,7 +77,11 @@ fn a_write_that_changes_nothing_of_its_part_is_no_write() {
         ),
     ];
     for (what, part, next) in table {
-        assert_eq!(updated(subject(&sandboxes, "s"), part, &object, next, true), Ok(Updated::Unchanged), "{what}");
+        assert_eq!(
+            updated(subject(&sandboxes, "s"), part, &object, next, Way::Whole, 0),
+            Ok(Updated::Unchanged),
+            "{what}"
+        );
     }
 }
 
@@ -95,7 +100,7 @@ fn the_status_path_of_core_types_takes_labels_too() {
         o["spec"]["containers"][0]["image"] = "img:2".into();
         o["status"]["phase"] = "Running".into();
     });
-    let next = changed(updated(subject(&pods, "p"), Part::Status, &object, next, false));
+    let next = changed(updated(subject(&pods, "p"), Part::Status, &object, next, Way::Patch, 0));
     assert_eq!(next["metadata"]["labels"], json!({"a": "b"}));
     assert_eq!(next["spec"]["containers"][0]["image"], "img:1");
     assert_eq!(next["status"]["phase"], "Running");
@@ -132,7 +137,8 @@ fn preconditions_of_updates_fail_as_the_table_says() {
         (&configmaps, &map, "patched into termination", dying, false, None),
     ];
     for (resource, object, what, change, put, code) in table {
-        let result = updated(subject(resource, "s"), Part::Main, object, sent(object, change), put);
+        let way = if put { Way::Whole } else { Way::Patch };
+        let result = updated(subject(resource, "s"), Part::Main, object, sent(object, change), way, 0);
         assert_eq!(result.err().map(|error| error.code), code, "{what}");
     }
 }
@@ -147,7 +153,7 @@ fn a_terminating_object_goes_with_its_last_finalizer_and_takes_no_new_one() {
     let without = sent(&object, |o| {
         metadata_mut(o).remove("finalizers");
     });
-    match updated(subject(&sandboxes, "s"), Part::Main, &object, without, true) {
+    match updated(subject(&sandboxes, "s"), Part::Main, &object, without, Way::Whole, 0) {
         Ok(Updated::Released(last)) => {
             assert_eq!(last["metadata"].get("finalizers"), None);
             assert_eq!(last["metadata"]["resourceVersion"], "5", "the answer carries the old revision");
@@ -155,13 +161,13 @@ fn a_terminating_object_goes_with_its_last_finalizer_and_takes_no_new_one() {
         other => panic!("expected the object to go, got {other:?}"),
     }
     let more = sent(&object, |o| o["metadata"]["finalizers"] = json!(["x/y", "x/z"]));
-    let refused = updated(subject(&sandboxes, "s"), Part::Main, &object, more, true).expect_err("refused");
+    let refused = updated(subject(&sandboxes, "s"), Part::Main, &object, more, Way::Whole, 0).expect_err("refused");
     assert_eq!(refused.code, 422);
     let alive = sent(&object, |o| {
         metadata_mut(o).remove("deletionTimestamp");
     });
     assert_eq!(
-        updated(subject(&sandboxes, "s"), Part::Main, &object, alive, false),
+        updated(subject(&sandboxes, "s"), Part::Main, &object, alive, Way::Patch, 0),
         Ok(Updated::Unchanged),
         "nobody comes back to life"
     );

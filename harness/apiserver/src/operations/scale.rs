@@ -7,10 +7,11 @@ use super::{Answer, Operation};
 use crate::crd::ScalePaths;
 use crate::error::{ApiError, Cause};
 use crate::object::{View, show};
+use crate::clock;
 use crate::patch::PatchKind;
 use crate::request::Verb;
 use crate::resource::Resource;
-use crate::write::{self, Part, Updated};
+use crate::write::{self, Part, Updated, Way};
 
 impl Operation<'_> {
     /// GET, PUT and PATCH of `/scale`.
@@ -35,7 +36,7 @@ impl Operation<'_> {
             _ => return Err(self.not_allowed(verb)),
         };
         let incoming = scaled(self.resource, self.name(), paths, &current, &wanted)?;
-        let updated = write::updated(self.subject(self.name()), Part::Main, &existing, incoming, false)?;
+        let updated = write::updated(self.subject(self.name()), Part::Main, &existing, incoming, Way::Patch, clock::now())?;
         let (next, revision) = match updated {
             Updated::Unchanged => (current, None),
             Updated::Changed(next) | Updated::Released(next) if self.dry_run() => {

@@ -3,7 +3,7 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{Answer, Operation, apply};
+use super::{Answer, Operation, carry_out};
 use crate::delete;
 use crate::error::{ApiError, Cause};
 use crate::{body, clock, pods, write};
@@ -57,7 +57,7 @@ impl Operation<'_> {
             };
             let plan = delete::plan(self.resource, marked.value(), &options, now);
             revision =
-                Some(apply(&mut history, self.table, &key, plan).map_or(marked.revision, |after| after.revision));
+                Some(carry_out(&mut history, self.table, &key, plan).map_or(marked.revision, |after| after.revision));
         }
         let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
         Ok(Answer::status(StatusCode::CREATED, &status, revision))

@@ -12,6 +12,8 @@ pub(crate) struct Names {
     revisions: BTreeMap<u64, u64>,
     /// Other texts: tokens, generated names.
     texts: BTreeMap<String, String>,
+    /// Times, by the path at which they were last seen: a client that sends back what it read sends them too.
+    times: BTreeMap<(String, String), String>,
 }
 
 /// One place where the answers differ: the path of the field, what was recorded, what came.
@@ -35,18 +37,24 @@ impl Names {
 
     /// A recorded request body, as it must read here.
     pub(crate) fn translate_body(&self, value: &Value) -> Value {
+        self.translate_at("", value)
+    }
+
+    fn translate_at(&self, path: &str, value: &Value) -> Value {
+        let key = path.rsplit(['.', '[']).next().unwrap_or_default();
         match value {
             Value::Object(map) => {
-                let translated = map.iter().map(|(key, value)| {
-                    let value = match (key.as_str(), value) {
-                        ("resourceVersion" | "uid" | "name", Value::String(text)) => self.translate(text).into(),
-                        _ => self.translate_body(value),
-                    };
-                    (key.clone(), value)
-                });
-                Value::Object(translated.collect())
+                let inner =
+                    |(key, value): (&String, &Value)| (key.clone(), self.translate_at(&format!("{path}.{key}"), value));
+                Value::Object(map.iter().map(inner).collect())
             }
-            Value::Array(list) => list.iter().map(|value| self.translate_body(value)).collect(),
+            Value::Array(list) => {
+                list.iter().enumerate().map(|(at, value)| self.translate_at(&format!("{path}[{at}]"), value)).collect()
+            }
+            Value::String(text) if matches!(key, "resourceVersion" | "uid" | "name") => self.translate(text).into(),
+            Value::String(text) if time(text) => {
+                self.times.get(&(path.to_owned(), text.clone())).unwrap_or(text).clone().into()
+            }
             other => other.clone(),
         }
     }
@@ -63,9 +71,15 @@ impl Names {
         match (recorded, ours) {
             (Value::Object(recorded), Value::Object(ours)) => {
                 let keys: std::collections::BTreeSet<&String> = recorded.keys().chain(ours.keys()).collect();
-                for key in keys.into_iter().filter(|key| *key != "managedFields") {
+                for key in keys {
                     let path = format!("{path}.{key}");
                     match (recorded.get(key), ours.get(key)) {
+                        (Some(Value::Array(a)), Some(Value::Array(b))) if key == "managedFields" => {
+                            self.owners(&path, a, b, found);
+                        }
+                        (Some(a), Some(b)) if key == "causes" && conflicts(a) => {
+                            self.walk(&path, &sorted(a), &sorted(b), found);
+                        }
                         (Some(a), Some(b)) => self.walk(&path, a, b, found),
                         (Some(a), None) => found.push((path, a.to_string(), "nothing".into())),
                         (None, Some(b)) => found.push((path, "nothing".into(), b.to_string())),
@@ -84,6 +98,31 @@ impl Names {
         }
     }
 
+    /// Entries of `managedFields` come in the order of their times, which have whole seconds: they are a set.
+    fn owners(&mut self, path: &str, recorded: &[Value], ours: &[Value], found: &mut Vec<Found>) {
+        let entries = |list: &[Value]| -> BTreeMap<String, Value> {
+            list.iter()
+                .map(|entry| {
+                    let text = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
+                    let of = ["manager", "operation", "apiVersion", "subresource"].map(text);
+                    (of.join(" "), entry.clone())
+                })
+                .collect()
+        };
+        let (recorded, ours) = (entries(recorded), entries(ours));
+        let names: std::collections::BTreeSet<&String> = recorded.keys().chain(ours.keys()).collect();
+        for name in names {
+            let path = format!("{path}[{name}]");
+            match (recorded.get(name), ours.get(name)) {
+                (Some(a), Some(b)) => self.walk(&path, a, b, found),
+                (a, b) => {
+                    let show = |entry: Option<&Value>| entry.map_or("nothing".into(), Value::to_string);
+                    found.push((path, show(a), show(b)));
+                }
+            }
+        }
+    }
+
     fn alike(&mut self, path: &str, key: &str, recorded: &str, ours: &str) -> bool {
         match key {
             "uid" => learn(&mut self.uids, recorded, ours),
@@ -99,8 +138,11 @@ impl Names {
             }
             "clusterIP" => address(recorded) && address(ours) || recorded == ours,
             _ if path.contains(".clusterIPs[") => address(recorded) && address(ours) || recorded == ours,
-            _ if time(recorded) => time(ours),
-            "message" => without_current(&self.known_words(recorded)) == without_current(ours),
+            _ if time(recorded) => {
+                self.times.insert((path.to_owned(), recorded.to_owned()), ours.to_owned());
+                time(ours)
+            }
+            "message" => self.same_words(&without_current(recorded), &without_current(ours)),
             _ if recorded == ours => true,
             _ => generated(recorded, ours) && learn(&mut self.texts, recorded, ours),
         }
@@ -120,23 +162,45 @@ impl Names {
         fits
     }
 
-    /// A message with the uids and revisions of this run.
-    fn known_words(&self, message: &str) -> String {
-        let mut out = String::new();
-        let mut word = String::new();
-        for c in message.chars().chain(['\0']) {
-            if c.is_ascii_alphanumeric() || c == '-' {
-                word.push(c);
-                continue;
-            }
-            out.push_str(&self.translate(&word));
-            word.clear();
-            if c != '\0' {
-                out.push(c);
-            }
-        }
-        out
+    /// A message with the uids and revisions of this run. Revisions that no answer has shown yet are learned.
+    fn same_words(&mut self, recorded: &str, ours: &str) -> bool {
+        let (recorded, ours) = (words(recorded), words(ours));
+        recorded.len() == ours.len()
+            && recorded.into_iter().zip(ours).all(|(a, b)| match (a.parse::<u64>(), b.parse::<u64>()) {
+                _ if a == b || self.translate(a) == b => true,
+                (Ok(a), Ok(b)) if !self.revisions.contains_key(&a) => self.learn_revision(a, b),
+                _ => time(a) && time(b),
+            })
     }
+}
+
+/// A text cut at every border of a word. Times are one word.
+fn words(text: &str) -> Vec<&str> {
+    let mut out = Vec::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let inner = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        let stamp = rest.get(..20).is_some_and(time);
+        let end = match rest.find(|c| inner(c) != inner(first)) {
+            _ if stamp => 20,
+            Some(end) => end,
+            None => rest.len(),
+        };
+        out.push(&rest[..end]);
+        rest = &rest[end..];
+    }
+    out
+}
+
+/// Causes of a failed apply: their order follows the times of the owners.
+fn conflicts(causes: &Value) -> bool {
+    causes[0]["reason"] == "FieldManagerConflict"
+}
+
+fn sorted(list: &Value) -> Value {
+    let mut list = list.as_array().cloned().unwrap_or_default();
+    list.sort_by_key(Value::to_string);
+    list.into()
 }
 
 fn learn(known: &mut BTreeMap<String, String>, recorded: &str, ours: &str) -> bool {

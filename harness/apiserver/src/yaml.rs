@@ -1,0 +1,191 @@
+//! YAML as a Kubernetes server reads it: YAML 1.1, turned into JSON.
+//!
+//! Plain scalars follow YAML 1.1, in which `y`, `no` or `off` are booleans, also as keys: `{y: 1}` is `{"true": 1}`.
+
+use saphyr_parser::{Event, Parser, ScalarStyle, StrInput};
+use serde_json::{Map, Number, Value};
+
+/// Nesting deeper than this is refused; the reader recurses.
+const MAX_DEPTH: usize = 200;
+/// Aliases may repeat at most this many nodes in all, lest a small text becomes a large value.
+const MAX_NODES: usize = 200_000;
+
+/// The first document of a text, or the reason why it is none. An empty text is `null`.
+pub(crate) fn parse(text: &str) -> Result<Value, String> {
+    Ok(documents(text)?.into_iter().next().unwrap_or(Value::Null))
+}
+
+/// All documents of a text.
+pub(crate) fn documents(text: &str) -> Result<Vec<Value>, String> {
+    let mut reader = Reader { parser: Parser::new_from_str(text), anchors: Vec::new(), nodes: 0 };
+    let mut out = Vec::new();
+    loop {
+        match reader.next()? {
+            Event::StreamEnd => return Ok(out),
+            Event::DocumentStart(_) | Event::DocumentEnd | Event::StreamStart | Event::Nothing => {}
+            event => out.push(reader.value(event, 0)?),
+        }
+    }
+}
+
+struct Reader<'s> {
+    parser: Parser<'s, StrInput<'s>>,
+    /// Values by the parser's anchor number.
+    anchors: Vec<(usize, Value)>,
+    nodes: usize,
+}
+
+impl<'s> Reader<'s> {
+    fn next(&mut self) -> Result<Event<'s>, String> {
+        match self.parser.next_event() {
+            None => Ok(Event::StreamEnd),
+            Some(Ok((event, _))) => Ok(event),
+            Some(Err(error)) => Err(format!("yaml: line {}: {}", error.marker().line(), error.info())),
+        }
+    }
+
+    fn value(&mut self, event: Event<'s>, depth: usize) -> Result<Value, String> {
+        if depth > MAX_DEPTH {
+            return Err("yaml: exceeded max depth".into());
+        }
+        self.nodes += 1;
+        let (anchor, value) = match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                let plain = style == ScalarStyle::Plain && tag.is_none();
+                (anchor, if plain { resolved(&text) } else { Value::String(text.into_owned()) })
+            }
+            Event::SequenceStart(anchor, _) => {
+                let mut list = Vec::new();
+                loop {
+                    match self.next()? {
+                        Event::SequenceEnd => break,
+                        event => list.push(self.value(event, depth + 1)?),
+                    }
+                }
+                (anchor, Value::Array(list))
+            }
+            Event::MappingStart(anchor, _) => {
+                let mut map = Map::new();
+                loop {
+                    let key = match self.next()? {
+                        Event::MappingEnd => break,
+                        event => self.value(event, depth + 1)?,
+                    };
+                    let key = match key {
+                        Value::String(text) => text,
+                        Value::Bool(_) | Value::Number(_) => key.to_string(),
+                        Value::Null => "null".to_owned(),
+                        _ => return Err("yaml: a key must be a scalar".into()),
+                    };
+                    let event = self.next()?;
+                    let value = self.value(event, depth + 1)?;
+                    if map.insert(key.clone(), value).is_some() {
+                        return Err(format!("yaml: unmarshal errors:\n  key {key:?} already set in map"));
+                    }
+                }
+                (anchor, Value::Object(map))
+            }
+            Event::Alias(anchor) => {
+                let known = self.anchors.iter().rev().find(|(number, _)| *number == anchor);
+                let value = known.map(|(_, value)| value.clone()).ok_or("yaml: unknown anchor referenced")?;
+                self.nodes += size(&value);
+                (0, value)
+            }
+            other => return Err(format!("yaml: unexpected {other:?}")),
+        };
+        if self.nodes > MAX_NODES {
+            return Err("yaml: document contains excessive aliasing".into());
+        }
+        if anchor > 0 {
+            self.anchors.push((anchor, value.clone()));
+        }
+        Ok(value)
+    }
+}
+
+fn size(value: &Value) -> usize {
+    match value {
+        Value::Array(list) => 1 + list.iter().map(size).sum::<usize>(),
+        Value::Object(map) => 1 + map.values().map(size).sum::<usize>(),
+        _ => 1,
+    }
+}
+
+/// What a plain scalar means in YAML 1.1.
+fn resolved(text: &str) -> Value {
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
+        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => return true.into(),
+        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => return false.into(),
+        _ => {}
+    }
+    number(text).map_or_else(|| Value::String(text.to_owned()), Value::Number)
+}
+
+fn number(text: &str) -> Option<Number> {
+    if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.')) {
+        return None;
+    }
+    let digits = text.replace('_', "");
+    let (sign, unsigned) = match digits.strip_prefix('-') {
+        Some(rest) => (-1, rest),
+        None => (1, digits.strip_prefix('+').unwrap_or(&digits)),
+    };
+    let based = |digits: &str, base: u32| i64::from_str_radix(digits, base).ok().map(|n| Number::from(sign * n));
+    let only = |digits: &str, base: u32| !digits.is_empty() && digits.chars().all(|c| c.is_digit(base));
+    if let Some(hex) = unsigned.strip_prefix("0x").filter(|hex| only(hex, 16)) {
+        return based(hex, 16);
+    }
+    if let Some(binary) = unsigned.strip_prefix("0b").filter(|binary| only(binary, 2)) {
+        return based(binary, 2);
+    }
+    if let Some(octal) = unsigned.strip_prefix("0o").or(unsigned.strip_prefix('0')).filter(|octal| only(octal, 8)) {
+        return based(octal, 8);
+    }
+    if only(unsigned, 10) {
+        return based(unsigned, 10).or_else(|| digits.parse::<u64>().ok().map(Number::from));
+    }
+    let float = unsigned.chars().all(|c| c.is_ascii_digit() || matches!(c, '.' | 'e' | 'E' | '-' | '+'));
+    (float && unsigned.contains(|c: char| c.is_ascii_digit()))
+        .then(|| digits.parse::<f64>().ok().and_then(Number::from_f64))
+        .flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn plain_scalars_are_read_as_yaml_1_1() {
+        let table = [
+            ("a: 1", json!({"a": 1})),
+            ("y: \"1\"", json!({"true": "1"})),
+            ("a: [no, off, 'no', ~, null]", json!({"a": [false, false, "no", null, null]})),
+            (
+                "a: 0x1F\nb: 010\nc: 1_000\nd: -1.5e3\ne: 1.2.3\nf: 12:30",
+                json!({
+                    "a": 31, "b": 8, "c": 1000, "d": -1500.0, "e": "1.2.3", "f": "12:30",
+                }),
+            ),
+            ("1: x\ntrue: z", json!({"1": "x", "true": "z"})),
+            ("a: &x {b: 1}\nc: *x", json!({"a": {"b": 1}, "c": {"b": 1}})),
+            ("a: |\n  text\n  more\n", json!({"a": "text\nmore\n"})),
+            ("{\"json\": [1, {}]}", json!({"json": [1, {}]})),
+            ("a: !!str 1", json!({"a": "1"})),
+            ("", Value::Null),
+        ];
+        for (text, expected) in table {
+            assert_eq!(parse(text), Ok(expected), "{text}");
+        }
+        for refused in ["a: [", "a: 1\na: 2", "? {a: 1}\n: 2", "a: *nowhere", &"[".repeat(5000)] {
+            assert!(parse(refused).is_err(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_text_can_hold_several_documents() {
+        assert_eq!(documents("a: 1\n---\nb: 2\n"), Ok(vec![json!({"a": 1}), json!({"b": 2})]));
+    }
+}
