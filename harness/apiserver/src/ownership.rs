@@ -300,7 +300,7 @@ pub(crate) fn applied(scope: Scope<'_>, live: Option<&Value>, config: &Value, fo
     let empty = blank(scope.resource);
     let old = live.unwrap_or(&empty);
     let mut entries = owners(old);
-    if entries.is_empty() && live.is_some() {
+    if entries.is_empty() && live.is_some() && scope.author.tracked {
         let before = scoped(objects(&empty, old, shape).changed, scope.status, scope.resource.custom);
         if !before.is_empty() {
             entries.push(scope.entry(BEFORE_FIRST_APPLY, "Update", before, true));
@@ -325,7 +325,7 @@ pub(crate) fn applied(scope: Scope<'_>, live: Option<&Value>, config: &Value, fo
 
     let mut differences = Differences::new(scope, old, &next);
     if !differences.here.is_same() {
-        if !force {
+        if !force && scope.author.tracked {
             conflicts(&entries, &me, &mut differences)?;
         }
         yielded(&mut entries, &mut differences, Some(&me));

@@ -237,12 +237,32 @@ async fn a_list_and_the_watch_from_it_give_the_state_at_every_moment() {
 }
 
 #[tokio::test]
-async fn what_is_not_supported_is_refused_by_name() {
+async fn two_appliers_share_fields_conflict_over_them_and_take_them_over() {
     let server = ApiServer::builder().build();
     let api: Api<ConfigMap> = Api::default_namespaced(client(&server));
-    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
-    let refused = api.patch("a", &PatchParams::apply("m"), &Patch::Apply(map)).await.expect_err("501");
+    let map = |data: serde_json::Value| {
+        Patch::Apply(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data}))
+    };
+    let (one, two) = (PatchParams::apply("one"), PatchParams::apply("two"));
+    api.patch("a", &one, &map(json!({"k": "1", "of-one": "1"}))).await.expect("creates");
+    let refused = api.patch("a", &two, &map(json!({"k": "2"}))).await.expect_err("a conflict");
     let kube::Error::Api(status) = refused else { panic!("a status") };
-    assert_eq!(status.code, 501);
-    assert!(status.message.contains("server-side apply"), "{}", status.message);
+    assert_eq!((status.code, status.message.as_str()), (409, "Apply failed with 1 conflict: conflict with \"one\": .data.k"));
+    let taken = api.patch("a", &two.clone().force(), &map(json!({"k": "2"}))).await.expect("takes over");
+    assert_eq!(taken.metadata.managed_fields.expect("owners").len(), 2);
+    let left = api.patch("a", &one, &map(json!({}))).await.expect("applies less");
+    assert_eq!(left.data, Some([("k".to_owned(), "2".to_owned())].into()), "what only one applied is gone");
+}
+
+#[tokio::test]
+async fn without_managed_fields_an_apply_only_merges() {
+    let server = ApiServer::builder().managed_fields(false).build();
+    let api: Api<ConfigMap> = Api::default_namespaced(client(&server));
+    for (manager, data) in [("one", json!({"a": "1"})), ("two", json!({"a": "2"})), ("one", json!({"b": "1"}))] {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data});
+        api.patch("a", &PatchParams::apply(manager), &Patch::Apply(map)).await.expect("applies");
+    }
+    let map = api.get("a").await.expect("is there");
+    assert_eq!(map.metadata.managed_fields, None);
+    assert_eq!(map.data, Some([("a".to_owned(), "2".to_owned()), ("b".to_owned(), "1".to_owned())].into()));
 }

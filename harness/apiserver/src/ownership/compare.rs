@@ -141,7 +141,7 @@ pub(crate) fn item(shape: &Shape) -> &Shape {
 fn lists(old: &[Value], new: &[Value], shape: &Shape, out: &mut Comparison) -> bool {
     let (Some(old), Some(new)) = (elements(old, shape), elements(new, shape)) else { return false };
     // Keys ought to be unique; elements that share one are compared as one.
-    fn grouped<'a>(list: Vec<(String, &'a Value)>) -> BTreeMap<String, Vec<&'a Value>> {
+    fn grouped(list: Vec<(String, &Value)>) -> BTreeMap<String, Vec<&Value>> {
         let mut groups: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
         for (element, value) in list {
             groups.entry(element).or_default().push(value);

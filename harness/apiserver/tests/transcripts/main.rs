@@ -1,8 +1,8 @@
 //! Recorded sessions of a real kube-apiserver, replayed request by request against this server.
 //!
 //! Every exchange and every watch line must be equal, but for what two runs of a real server differ in themselves (uids,
-//! times, revision numbers, tokens, generated names, addresses) and for `managedFields`, which this server does not keep
-//! yet. What else differs is listed, with a reason, in `fixtures/kubernetes/exceptions.txt`; an entry there that no
+//! times, revision numbers, tokens, generated names, addresses, the order of `managedFields` and of the causes of a failed
+//! apply). What else differs is listed, with a reason, in `fixtures/kubernetes/exceptions.txt`; an entry there that no
 //! longer differs fails the test too.
 
 mod compare;
