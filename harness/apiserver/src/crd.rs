@@ -11,8 +11,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::clock;
-use crate::resource::{FieldLabel, Names, Resource, SandboxVersions};
 use crate::ownership::shape::Shape;
+use crate::resource::{FieldLabel, Names, Resource, SandboxVersions};
 use crate::schema::Schema;
 
 pub(crate) use admit::{complete, mistakes};

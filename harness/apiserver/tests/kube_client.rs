@@ -247,7 +247,10 @@ async fn two_appliers_share_fields_conflict_over_them_and_take_them_over() {
     api.patch("a", &one, &map(json!({"k": "1", "of-one": "1"}))).await.expect("creates");
     let refused = api.patch("a", &two, &map(json!({"k": "2"}))).await.expect_err("a conflict");
     let kube::Error::Api(status) = refused else { panic!("a status") };
-    assert_eq!((status.code, status.message.as_str()), (409, "Apply failed with 1 conflict: conflict with \"one\": .data.k"));
+    assert_eq!(
+        (status.code, status.message.as_str()),
+        (409, "Apply failed with 1 conflict: conflict with \"one\": .data.k")
+    );
     let taken = api.patch("a", &two.clone().force(), &map(json!({"k": "2"}))).await.expect("takes over");
     assert_eq!(taken.metadata.managed_fields.expect("owners").len(), 2);
     let left = api.patch("a", &one, &map(json!({}))).await.expect("applies less");

@@ -4,10 +4,10 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use super::{Answer, Operation};
+use crate::clock;
 use crate::crd::ScalePaths;
 use crate::error::{ApiError, Cause};
 use crate::object::{View, show};
-use crate::clock;
 use crate::patch::PatchKind;
 use crate::request::Verb;
 use crate::resource::Resource;
@@ -36,7 +36,8 @@ impl Operation<'_> {
             _ => return Err(self.not_allowed(verb)),
         };
         let incoming = scaled(self.resource, self.name(), paths, &current, &wanted)?;
-        let updated = write::updated(self.subject(self.name()), Part::Main, &existing, incoming, Way::Patch, clock::now())?;
+        let updated =
+            write::updated(self.subject(self.name()), Part::Main, &existing, incoming, Way::Patch, clock::now())?;
         let (next, revision) = match updated {
             Updated::Unchanged => (current, None),
             Updated::Changed(next) | Updated::Released(next) if self.dry_run() => {
