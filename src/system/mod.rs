@@ -142,6 +142,9 @@ impl System for OpenShell {
         };
         streams.iter().map(|s| (*s).to_owned()).collect()
     }
+    fn prepare(&self) {
+        photofinish_apiserver::prepare();
+    }
     fn verbs(&self) -> &'static [Verb] {
         verbs::ALL
     }
@@ -178,7 +181,9 @@ impl System for OpenShell {
             }
             _ => {
                 let (versions, controller) = api_and_controller(&setup.cluster)?;
+                // Nobody here applies or asks who owns a field, and keeping track would be a good part of a run's time.
                 let api = ApiServer::builder()
+                    .managed_fields(false)
                     .sandbox_versions(versions)
                     .hooks(SimHooks::new(stage.trace.clone(), stage.choices.clone(), stage.gates.clone()))
                     .build();

@@ -6,14 +6,14 @@ mod lifecycle;
 mod sandbox;
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value, json};
 
 use crate::clock;
 use crate::ownership::shape::Shape;
 use crate::resource::{FieldLabel, Names, Resource, SandboxVersions};
-use crate::schema::Schema;
+use crate::schema::{Path, Schema};
 
 pub(crate) use admit::{complete, mistakes};
 pub(crate) use lifecycle::{Agenda, Cache, Serving, attend, definition_changed, marked, settle};
@@ -223,14 +223,44 @@ fn accepted(crd: &Value, established: bool, now: &str) -> Value {
 
 /// The CRD of Sandbox as it is stored once it was installed.
 pub(crate) fn installed_sandbox(versions: SandboxVersions, webhook: bool) -> Value {
-    let mut crd = sandbox::definition(versions, webhook);
+    let mut crd = known_sandbox(versions, webhook).definition.clone();
     let now = clock::rfc3339(clock::now());
-    complete(&mut crd);
     crd["metadata"]["uid"] = clock::uid().into();
     crd["metadata"]["creationTimestamp"] = now.as_str().into();
     crd["metadata"]["generation"] = 1.into();
     crd["status"] = accepted(&crd, true, &now);
     crd
+}
+
+/// The type that [`installed_sandbox`] makes.
+pub(crate) fn sandbox_type(versions: SandboxVersions, webhook: bool) -> Resource {
+    known_sandbox(versions, webhook).resource.clone()
+}
+
+/// Reads and compiles what all servers share, once for the process.
+pub(crate) fn prepare() {
+    for versions in [SandboxVersions::Both, SandboxVersions::V1alpha1Only] {
+        for version in known_sandbox(versions, true).resource.definition.iter().flat_map(|d| &d.versions) {
+            // Looking for mistakes compiles every rule.
+            version.schema.mistakes(&Path::Root, &mut Vec::new());
+        }
+    }
+}
+
+/// The CRD of Sandbox as written, and the type it makes: the same for every server, and dear to make.
+struct Known {
+    definition: Value,
+    resource: Resource,
+}
+
+fn known_sandbox(versions: SandboxVersions, webhook: bool) -> &'static Known {
+    static KNOWN: [OnceLock<Known>; 4] = [const { OnceLock::new() }; 4];
+    KNOWN[usize::from(versions == SandboxVersions::Both) * 2 + usize::from(webhook)].get_or_init(|| {
+        let mut definition = sandbox::definition(versions, webhook);
+        complete(&mut definition);
+        let resource = resource(&definition, webhook);
+        Known { definition, resource }
+    })
 }
 
 /// Whether a condition of a CRD is true.

@@ -192,7 +192,7 @@ pub(crate) fn registry(sandbox: SandboxVersions, webhook: bool) -> Vec<Resource>
         short(generation(builtin("networking.k8s.io", "networkpolicies", "NetworkPolicy")), &["netpol"]),
         builtin("coordination.k8s.io", "leases", "Lease"),
         cluster(status(generation(category(crds, "api-extensions")))),
-        crd::resource(&crd::installed_sandbox(sandbox, webhook), webhook),
+        crd::sandbox_type(sandbox, webhook),
     ]
 }
 

@@ -25,6 +25,7 @@ static SYSTEM: OnceLock<&'static dyn System> = OnceLock::new();
 pub fn serve_if_zygote(system: &'static dyn System) {
     if photofinish_sim::zygote::inside() {
         SYSTEM.get_or_init(|| system);
+        system.prepare();
         photofinish_sim::zygote::serve(body)
     }
 }

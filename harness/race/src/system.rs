@@ -64,6 +64,9 @@ pub trait System: Sync + 'static {
     fn filter(&self) -> Filter {
         Filter::default()
     }
+    /// Called once in a process that will fork runs, before the first one: tables and compiled patterns that every run
+    /// would make anew. It must depend on nothing but the program, and must not begin a world or a thread.
+    fn prepare(&self) {}
     /// Changes the world's configuration (latency, foreign threads ...) before it is built.
     fn configure(&self, _setup: &Setup, _config: &mut WorldConfig) {}
     /// Adds the hosts to the world and returns the system's live state, which verbs act on.
