@@ -115,19 +115,24 @@ impl Store {
     /// The sandbox with this id.
     pub fn sandbox(&self, id: &str) -> Result<Option<Sandbox>, StoreError> {
         let sql = format!("{SELECT} WHERE object_type = ?1 AND id = ?2");
-        self.db().query_row(&sql, params![SANDBOX, id], raw).optional()?.map(decode).transpose()
+        self.db().prepare_cached(&sql)?.query_row(params![SANDBOX, id], raw).optional()?.map(decode).transpose()
     }
 
     /// The sandbox with this name in this workspace.
     pub fn sandbox_named(&self, workspace: &str, name: &str) -> Result<Option<Sandbox>, StoreError> {
         let sql = format!("{SELECT} WHERE object_type = ?1 AND workspace = ?2 AND name = ?3");
-        self.db().query_row(&sql, params![SANDBOX, workspace, name], raw).optional()?.map(decode).transpose()
+        self.db()
+            .prepare_cached(&sql)?
+            .query_row(params![SANDBOX, workspace, name], raw)
+            .optional()?
+            .map(decode)
+            .transpose()
     }
 
     /// All sandboxes, oldest row first.
     pub fn sandboxes(&self) -> Result<Vec<Sandbox>, StoreError> {
         let db = self.db();
-        let mut statement = db.prepare(&format!("{SELECT} WHERE object_type = ?1 ORDER BY seq"))?;
+        let mut statement = db.prepare_cached(&format!("{SELECT} WHERE object_type = ?1 ORDER BY seq"))?;
         let rows = statement.query_map(params![SANDBOX], raw)?;
         rows.map(|row| decode(row?)).collect()
     }
@@ -140,9 +145,9 @@ impl Store {
         let meta = sandbox.meta_mut();
         (meta.resource_version, meta.created_at_ms, meta.updated_at_ms) = (1, now_ms, now_ms);
         let (id, workspace, name) = (meta.id.clone(), meta.workspace.clone(), meta.name.clone());
-        let put = self.db().execute(
+        let put = self.db().prepare_cached(
             "INSERT INTO objects (object_type, id, workspace, name, resource_version, created_at_ms, updated_at_ms, payload)
-             VALUES (?1, ?2, ?3, ?4, 1, ?5, ?5, ?6)",
+             VALUES (?1, ?2, ?3, ?4, 1, ?5, ?5, ?6)")?.execute(
             params![SANDBOX, id, workspace, name, now_ms, sandbox.encode_to_vec()],
         );
         match put {
@@ -179,10 +184,13 @@ impl Store {
         change(&mut new);
         let meta = new.meta_mut();
         (meta.resource_version, meta.updated_at_ms) = (current + 1, now_ms);
-        let changed = self.db().execute(
-            "UPDATE objects SET workspace = ?1, name = ?2, resource_version = ?3, updated_at_ms = ?4, payload = ?5
+        let changed = self
+            .db()
+            .prepare_cached(
+                "UPDATE objects SET workspace = ?1, name = ?2, resource_version = ?3, updated_at_ms = ?4, payload = ?5
              WHERE object_type = ?6 AND id = ?7 AND resource_version = ?8",
-            params![
+            )?
+            .execute(params![
                 meta.workspace.clone(),
                 meta.name.clone(),
                 version(current + 1),
@@ -191,8 +199,7 @@ impl Store {
                 SANDBOX,
                 id,
                 version(current)
-            ],
-        )?;
+            ])?;
         if changed == 0 {
             return Err(self.conflict(id, current)?);
         }
@@ -203,7 +210,7 @@ impl Store {
     /// Removes the row whatever its version; true if there was one.
     pub fn delete(&self, op: &str, id: &str) -> Result<bool, StoreError> {
         let sql = "DELETE FROM objects WHERE object_type = ?1 AND id = ?2";
-        let gone = self.db().execute(sql, params![SANDBOX, id])? > 0;
+        let gone = self.db().prepare_cached(sql)?.execute(params![SANDBOX, id])? > 0;
         if gone {
             removed(op, id, 0);
         }
@@ -216,7 +223,7 @@ impl Store {
     /// [`StoreError::Conflict`] if it is at another version or gone.
     pub fn delete_at(&self, op: &str, id: &str, expected: u64) -> Result<(), StoreError> {
         let sql = "DELETE FROM objects WHERE object_type = ?1 AND id = ?2 AND resource_version = ?3";
-        if self.db().execute(sql, params![SANDBOX, id, version(expected)])? == 0 {
+        if self.db().prepare_cached(sql)?.execute(params![SANDBOX, id, version(expected)])? == 0 {
             return Err(self.conflict(id, expected)?);
         }
         removed(op, id, expected);
@@ -231,18 +238,22 @@ impl Store {
     /// Who serves the supervisor session of this sandbox, whether fresh or not.
     pub fn owner(&self, sandbox_id: &str) -> Result<Option<SupervisorOwner>, StoreError> {
         let sql = "SELECT payload FROM objects WHERE object_type = ?1 AND id = ?2";
-        let blob = self.db().query_row(sql, params![OWNER, sandbox_id], |row| row.get::<_, Vec<u8>>(0)).optional()?;
+        let blob = self
+            .db()
+            .prepare_cached(sql)?
+            .query_row(params![OWNER, sandbox_id], |row| row.get::<_, Vec<u8>>(0))
+            .optional()?;
         let decode = |blob: Vec<u8>| SupervisorOwner::decode(blob.as_slice());
         blob.map(decode).transpose().map_err(|source| StoreError::Decode { id: sandbox_id.into(), source })
     }
 
     /// Writes the owner row of a session: the newest session wins.
     pub fn put_owner(&self, sandbox_id: &str, owner: &SupervisorOwner) -> Result<(), StoreError> {
-        self.db().execute(
+        self.db().prepare_cached(
             "INSERT INTO objects (object_type, id, workspace, name, resource_version, created_at_ms, updated_at_ms, payload)
              VALUES (?1, ?2, '', ?2, 1, ?3, ?3, ?4)
              ON CONFLICT (object_type, id) DO UPDATE
-             SET resource_version = resource_version + 1, updated_at_ms = ?3, payload = ?4",
+             SET resource_version = resource_version + 1, updated_at_ms = ?3, payload = ?4")?.execute(
             params![OWNER, sandbox_id, owner.seen_ms, owner.encode_to_vec()],
         )?;
         Ok(())
@@ -251,7 +262,7 @@ impl Store {
     /// Removes the owner row, whoever's it is.
     pub fn delete_owner(&self, sandbox_id: &str) -> Result<(), StoreError> {
         let sql = "DELETE FROM objects WHERE object_type = ?1 AND id = ?2";
-        self.db().execute(sql, params![OWNER, sandbox_id])?;
+        self.db().prepare_cached(sql)?.execute(params![OWNER, sandbox_id])?;
         Ok(())
     }
 }
