@@ -1,16 +1,141 @@
 //! Request bodies: from bytes to an object that the rules can work on.
 
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 use crate::error::{ApiError, Cause};
 use crate::resource::Resource;
+use crate::schema::Path;
+use crate::{typed, yaml};
 
 /// Bodies above this size are refused, as by a stock server.
 pub(crate) const LIMIT: usize = 3 * 1024 * 1024;
 
+/// A body as it came.
+#[derive(Clone, Copy)]
+pub(crate) struct Sent<'a> {
+    pub(crate) bytes: &'a [u8],
+    /// YAML rather than JSON.
+    pub(crate) yaml: bool,
+}
+
+impl Sent<'_> {
+    /// The value, and the members that it has twice, as `duplicate field "spec.x"`. The later one counts.
+    pub(crate) fn read(self) -> Result<(Value, Vec<String>), String> {
+        if self.yaml {
+            return Ok((yaml::parse(&String::from_utf8_lossy(self.bytes))?, Vec::new()));
+        }
+        json(self.bytes).map_err(|error| format!("json parse error: {}", parse_error(&error)))
+    }
+}
+
+/// JSON, and what it has twice.
+pub(crate) fn json(bytes: &[u8]) -> Result<(Value, Vec<String>), serde_json::Error> {
+    let mut twice = Vec::new();
+    let mut decoder = serde_json::Deserializer::from_slice(bytes);
+    let value = Reading { path: &Path::Root, twice: &mut twice }.deserialize(&mut decoder)?;
+    decoder.end()?;
+    Ok((value, twice))
+}
+
+/// Reads a value like any other reader of JSON, and notes the members that come twice.
+struct Reading<'p, 't> {
+    path: &'p Path<'p>,
+    twice: &'t mut Vec<String>,
+}
+
+impl<'de> DeserializeSeed<'de> for Reading<'_, '_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, decoder: D) -> Result<Value, D::Error> {
+        decoder.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Reading<'_, '_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        serde_json::Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("not a JSON number"))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        loop {
+            let path = self.path.element(list.len());
+            match elements.next_element_seed(Reading { path: &path, twice: self.twice })? {
+                Some(element) => list.push(element),
+                None => return Ok(Value::Array(list)),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(name) = members.next_key::<String>()? {
+            let path = self.path.member(&name);
+            let value = members.next_value_seed(Reading { path: &path, twice: self.twice })?;
+            if map.contains_key(&name) {
+                self.twice.push(format!("duplicate field {:?}", path.to_string()));
+            }
+            map.insert(name, value);
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+/// Drops the members that objects of that type do not have. Returns them, as `unknown field "spec.x"`, or what keeps
+/// a value from being decoded.
+pub(crate) fn fit(resource: &Resource, version: usize, object: &mut Value) -> Result<Vec<String>, typed::Misfit> {
+    let mut unknown = typed::fit(resource, version, object)?;
+    if let Some(custom) = resource.custom_version(version) {
+        unknown.extend(custom.schema.prune(object));
+    }
+    Ok(unknown.into_iter().map(|path| format!("unknown field {path:?}")).collect())
+}
+
+/// Why a body cannot be an object of that type.
+pub(crate) fn unfit(resource: &Resource, version: usize, why: impl fmt::Display) -> ApiError {
+    let kind = &resource.kind;
+    let in_version = resource.api_version(version);
+    let in_version = in_version.rsplit('/').next().unwrap_or_default();
+    ApiError::bad_request(format!("{kind} in version {in_version:?} cannot be handled as a {kind}: {why}"))
+}
+
 /// Decodes an object of that type and version, and checks what all rules rely on: it is an object, `kind` and
-/// `apiVersion` are right, and `metadata` has the types it should have.
-pub(crate) fn object(resource: &Resource, version: usize, bytes: &[u8]) -> Result<Value, ApiError> {
+/// `apiVersion` are right, and `metadata` has the types it should have. Also returns what strict decoding complains of.
+pub(crate) fn object(resource: &Resource, version: usize, sent: Sent<'_>) -> Result<(Value, Vec<String>), ApiError> {
+    let bytes = sent.bytes;
     let kind = &resource.kind;
     let unrecognized = |why: String| {
         let shown = match bytes {
@@ -21,9 +146,8 @@ pub(crate) fn object(resource: &Resource, version: usize, bytes: &[u8]) -> Resul
         };
         ApiError::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {why} ({shown})"))
     };
-    let mut value: Value = serde_json::from_slice(bytes).map_err(|error| {
-        unrecognized(format!("couldn't get version/kind; json parse error: {}", parse_error(&error)))
-    })?;
+    let (mut value, mut problems) =
+        sent.read().map_err(|error| unrecognized(format!("couldn't get version/kind; {error}")))?;
     let Some(map) = value.as_object_mut() else {
         // The Go type that a server first decodes into.
         const INTO: &str =
@@ -38,7 +162,8 @@ pub(crate) fn object(resource: &Resource, version: usize, bytes: &[u8]) -> Resul
     map.insert("kind".into(), kind.to_string().into());
     map.insert("apiVersion".into(), resource.api_version(version).into());
     check_metadata(resource, version, &mut value)?;
-    Ok(value)
+    problems.extend(fit(resource, version, &mut value).map_err(|misfit| unfit(resource, version, misfit.0))?);
+    Ok((value, problems))
 }
 
 fn check_kind(resource: &Resource, version: usize, map: &Map<String, Value>, bytes: &[u8]) -> Result<(), ApiError> {
@@ -109,7 +234,8 @@ pub(crate) fn go_kind(value: &Value) -> &'static str {
 
 /// `metadata` and the members of it that rules look at have the right types; nulls and empty collections are dropped.
 pub(crate) fn check_metadata(resource: &Resource, version: usize, object: &mut Value) -> Result<(), ApiError> {
-    let (kind, in_version) = (&*resource.kind, &*resource.versions[version]);
+    let (kind, api_version) = (&*resource.kind, resource.api_version(version));
+    let in_version = api_version.rsplit('/').next().unwrap_or_default();
     let wrong = |found: &Value, field: &str, wanted: &str| {
         ApiError::bad_request(format!(
             "{kind} in version {in_version:?} cannot be handled as a {kind}: json: cannot unmarshal {} into Go struct field {field} of type {wanted}",
@@ -246,8 +372,19 @@ mod tests {
         let all = registry(SandboxVersions::Both, true);
         for (plural, body, message) in table {
             let resource = all.iter().find(|r| r.plural == plural).expect("registered");
-            let error = object(resource, 0, body.as_bytes()).expect_err(message);
+            let sent = Sent { bytes: body.as_bytes(), yaml: false };
+            let error = object(resource, 0, sent).expect_err(message);
             assert_eq!((error.code, error.message()), (400, message));
+        }
+    }
+
+    #[test]
+    fn members_that_come_twice_are_noted_and_the_later_one_counts() {
+        let (value, twice) = json(br#"{"a": {"b": 1, "b": [{"c": 1, "c": 2}]}, "a2": null}"#).expect("JSON");
+        assert_eq!(value, serde_json::json!({"a": {"b": [{"c": 2}]}, "a2": null}));
+        assert_eq!(twice, ["duplicate field \"a.b[0].c\"", "duplicate field \"a.b\""]);
+        for text in ["", "{", "{\"a\": 1} x", "[1,]", "nul"] {
+            assert!(json(text.as_bytes()).is_err(), "{text}");
         }
     }
 }

@@ -6,6 +6,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::events;
 use crate::resource::{AGENTS, Resource};
 
 /// Where a v1beta1 object keeps the v1alpha1 object that it was made from.
@@ -15,6 +16,7 @@ pub(crate) const STATE: &str = "api.agents.x-k8s.io/v1alpha1-sandbox-state";
 pub(crate) fn from_storage(resource: &Resource, version: usize, value: Value) -> Value {
     match pair(resource, version) {
         Some(("v1beta1", "v1alpha1")) => to_v1alpha1(value),
+        _ if resource.is_in(events::GROUP) && version == 1 => events::from_core(value),
         _ => relabelled(resource, version, value),
     }
 }
@@ -23,6 +25,7 @@ pub(crate) fn from_storage(resource: &Resource, version: usize, value: Value) ->
 pub(crate) fn to_storage(resource: &Resource, version: usize, value: Value) -> Value {
     match pair(resource, version) {
         Some(("v1beta1", "v1alpha1")) => to_v1beta1(value),
+        _ if resource.is_in(events::GROUP) && version == 1 => events::to_core(value),
         // What came in as the storage version was pruned and filled when it was read.
         _ if version == 0 => value,
         _ => relabelled(resource, 0, value),

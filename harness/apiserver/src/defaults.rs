@@ -2,8 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::error::Cause;
 use crate::resource::Resource;
-use crate::{clock, crd};
+use crate::{clock, crd, events};
 
 /// Defaults that every write fills in, since clients may leave them out of a PUT as well.
 pub(crate) fn apply(resource: &Resource, version: usize, object: &mut Value) {
@@ -22,13 +23,7 @@ pub(crate) fn apply(resource: &Resource, version: usize, object: &mut Value) {
         ("", "namespaces") => namespace(object),
         ("", "services") => service(object),
         ("", "secrets") => secret(object),
-        ("", "events") => {
-            if let Some(event) = object.as_object_mut() {
-                let written =
-                    [("eventTime", Value::Null), ("reportingComponent", "".into()), ("reportingInstance", "".into())];
-                fill(event, &written);
-            }
-        }
+        ("", "events") => events::complete(version, object),
         ("", "persistentvolumeclaims") => set(object, "spec", "volumeMode", "Filesystem".into()),
         ("networking.k8s.io", "networkpolicies") => network_policy(object),
         _ => {}
@@ -143,7 +138,7 @@ fn pod(object: &mut Value) {
             ("enableServiceLinks", true.into()),
         ],
     );
-    for list in ["initContainers", "containers"] {
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
         for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
             let Some(container) = container.as_object_mut() else { continue };
             let latest = container.get("image").and_then(Value::as_str).is_some_and(floats);
@@ -250,6 +245,14 @@ fn qos(pod: &Value) -> &'static str {
     } else {
         "Burstable"
     }
+}
+
+/// A resize may not move a pod to another class of service.
+pub(crate) fn class_change(current: &Value, next: &Value) -> Option<Cause> {
+    let (before, after) = (qos(current), qos(next));
+    (before != after).then(|| {
+        Cause::invalid("spec", &before.into(), "Pod QOS Class may not change as a result of resizing")
+    })
 }
 
 /// The ServiceAccount admission plugin: the account, and its token as a volume of every container.

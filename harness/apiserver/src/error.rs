@@ -114,6 +114,13 @@ impl ApiError {
         ApiError::new(409, "Conflict", message, Some(details(resource, name)))
     }
 
+    /// 422 of a patch whose result is no object of the type: `patched` is that result, as JSON.
+    pub(crate) fn unfit_patch(patched: &str, why: impl std::fmt::Display) -> ApiError {
+        let message = format!("Invalid value: {patched:?}: {why}");
+        let cause = Cause { reason: "FieldValueInvalid", message, field: "patch".into() };
+        ApiError::invalid_kind("", "", "", &[cause])
+    }
+
     /// 409 of an apply that would change fields of others: pairs of an owner and a field.
     pub(crate) fn apply_conflict(found: &[(String, String)]) -> ApiError {
         let mut by_owner: std::collections::BTreeMap<&str, Vec<&str>> = std::collections::BTreeMap::new();
@@ -237,6 +244,13 @@ impl ApiError {
         )
     }
 
+    /// 406 of a watch to a client that takes a known format, but none for streams.
+    pub(crate) fn no_such_stream() -> ApiError {
+        let all = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+        let message = format!("only the following media types are accepted: {all}");
+        ApiError::new(406, "NotAcceptable", message, None)
+    }
+
     pub(crate) fn unsupported_media(accepted: &str) -> ApiError {
         let message =
             format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
@@ -335,6 +349,8 @@ fn kind_details(group: &str, kind: &str, name: &str) -> Value {
     if !group.is_empty() {
         details.insert("group".into(), group.into());
     }
-    details.insert("kind".into(), kind.into());
+    if !kind.is_empty() {
+        details.insert("kind".into(), kind.into());
+    }
     Value::Object(details)
 }

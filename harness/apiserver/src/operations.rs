@@ -5,7 +5,7 @@ mod scale;
 mod subresources;
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -26,7 +26,7 @@ use crate::response::Body;
 use crate::selector::Selector;
 use crate::store::{Store, position};
 use crate::write::{self, Part, Subject, Updated, Way};
-use crate::{body, clock, pods};
+use crate::{body, clock, pods, typed};
 
 /// What a request comes to.
 pub(crate) struct Answer {
@@ -63,6 +63,8 @@ pub(crate) struct Operation<'a> {
     pub(crate) accept: &'a str,
     pub(crate) content_type: &'a str,
     pub(crate) user_agent: &'a str,
+    /// What the answer will warn of, found on the way.
+    pub(crate) warnings: Mutex<Vec<String>>,
 }
 
 impl<'a> Operation<'a> {
@@ -92,6 +94,18 @@ impl<'a> Operation<'a> {
                 _ => Err(ApiError::method_not_allowed()),
             },
             (Some("finalize"), Verb::Update) if self.is_namespace() => self.finalize(),
+            (Some("ephemeralcontainers"), verb) if pods::graceful(self.resource) => match verb {
+                Verb::Get => self.get().await,
+                Verb::Update | Verb::Patch => self.update(verb, Part::EphemeralContainers),
+                _ => Err(ApiError::method_not_allowed()),
+            },
+            (Some("resize"), verb) if pods::graceful(self.resource) => match verb {
+                Verb::Get => self.get().await,
+                Verb::Update | Verb::Patch => self.update(verb, Part::Resize),
+                _ => Err(ApiError::method_not_allowed()),
+            },
+            (Some("log"), Verb::Get) if pods::graceful(self.resource) => self.log(),
+            (Some("attach" | "exec" | "portforward" | "proxy"), _) if pods::graceful(self.resource) => self.connect(),
             (Some(other), _) => self.no_subresource(other),
         }
     }
@@ -107,7 +121,6 @@ impl<'a> Operation<'a> {
 
     fn no_subresource(&self, name: &str) -> Result<Answer, ApiError> {
         let known = match &*self.resource.plural {
-            "pods" => &["attach", "ephemeralcontainers", "exec", "log", "portforward", "proxy", "resize"][..],
             "services" | "nodes" => &["proxy"][..],
             "serviceaccounts" => &["token"][..],
             _ => &[][..],
@@ -156,27 +169,30 @@ impl<'a> Operation<'a> {
                     lacking = Some(media);
                     return false;
                 }
-                if matches!(base, "application/yaml" | "application/vnd.kubernetes.protobuf") {
+                if base == "application/vnd.kubernetes.protobuf" {
                     lacking.get_or_insert(media);
                 }
+                // Streams are never YAML.
                 matches!(base, "application/json" | "*/*" | "application/*")
+                    || base == "application/yaml" && verb != Verb::Watch
             });
         match (accepted, lacking) {
             (true, _) => {}
-            // Streams are never YAML.
-            (false, Some(media)) if !(verb == Verb::Watch && media.starts_with("application/yaml")) => {
-                return Err(ApiError::unsupported(format_args!("answers as {media}")));
+            (false, Some(media)) => return Err(ApiError::unsupported(format_args!("answers as {media}"))),
+            (false, None) if verb == Verb::Watch && self.accept.contains("application/yaml") => {
+                return Err(ApiError::no_such_stream());
             }
-            (false, _) => return Err(ApiError::not_acceptable(matches!(verb, Verb::Watch | Verb::List))),
+            (false, None) => return Err(ApiError::not_acceptable(matches!(verb, Verb::Watch | Verb::List))),
         }
         let sent = self.content_type.split(';').next().unwrap_or_default().trim();
         match (verb, sent) {
-            (Verb::Create | Verb::Update | Verb::Delete | Verb::DeleteCollection, "" | "application/json" | "*/*") => {
-                Ok(())
-            }
             (
                 Verb::Create | Verb::Update | Verb::Delete | Verb::DeleteCollection,
-                media @ ("application/yaml" | "application/vnd.kubernetes.protobuf" | "application/cbor"),
+                "" | "application/json" | "application/yaml" | "*/*",
+            ) => Ok(()),
+            (
+                Verb::Create | Verb::Update | Verb::Delete | Verb::DeleteCollection,
+                media @ ("application/vnd.kubernetes.protobuf" | "application/cbor"),
             ) => Err(ApiError::unsupported(format_args!("request bodies as {media}"))),
             (Verb::Create | Verb::Update, _) => Err(ApiError::unsupported_media(
                 "application/json, application/yaml, application/vnd.kubernetes.protobuf",
@@ -202,8 +218,7 @@ impl<'a> Operation<'a> {
         }
         causes.extend(self.bad_manager(verb));
         match self.query.text("fieldValidation") {
-            "" | "Ignore" | "Warn" => {}
-            "Strict" => return Err(ApiError::unsupported("fieldValidation=Strict")),
+            "" | "Ignore" | "Strict" | "Warn" => {}
             other => {
                 let known = ["", "Ignore", "Strict", "Warn"];
                 causes.push(Cause::unsupported("fieldValidation", format_args!("{other:?}"), &known));
@@ -226,6 +241,29 @@ impl<'a> Operation<'a> {
         }
         let odd = name.char_indices().find(|(_, c)| c.is_control());
         odd.map(|_| Cause::invalid(FIELD, &name.into(), "should only contain printable characters"))
+    }
+
+    /// The body as it came.
+    fn sent(&self) -> body::Sent<'a> {
+        body::Sent { bytes: self.body, yaml: self.content_type.starts_with("application/yaml") }
+    }
+
+    /// The body as an object of the type.
+    fn object(&self) -> Result<Value, ApiError> {
+        let (object, problems) = body::object(self.resource, self.version, self.sent())?;
+        self.weigh(problems, |what| body::unfit(self.resource, self.version, what))?;
+        Ok(object)
+    }
+
+    /// What `fieldValidation` makes of unknown and doubled fields: nothing, warnings, or a refusal.
+    fn weigh(&self, problems: Vec<String>, refusal: impl FnOnce(&str) -> ApiError) -> Result<(), ApiError> {
+        match self.query.text("fieldValidation") {
+            _ if problems.is_empty() => {}
+            "Ignore" => {}
+            "Strict" => return Err(refusal(&format!("strict decoding error: {}", problems.join(", ")))),
+            _ => self.warnings.lock().unwrap_or_else(PoisonError::into_inner).extend(problems),
+        }
+        Ok(())
     }
 
     fn dry_run(&self) -> bool {
@@ -255,7 +293,7 @@ impl<'a> Operation<'a> {
         if self.resource.namespaced && self.place.namespace.is_none() {
             return Err(ApiError::method_not_allowed());
         }
-        let mut sent = body::object(self.resource, self.version, self.body)?;
+        let mut sent = self.object()?;
         write::check_namespace(self.resource, self.namespace(), write::metadata_mut(&mut sent))?;
         if sent["metadata"].get("resourceVersion").is_some_and(|revision| revision != "0" && revision != "") {
             return Err(ApiError::internal("resourceVersion should not be set on objects to be created"));
@@ -300,7 +338,7 @@ impl<'a> Operation<'a> {
             return self.apply(part);
         }
         let sent = match patch {
-            None => Some(body::object(self.resource, self.version, self.body)?),
+            None => Some(self.object()?),
             Some(_) => None,
         };
         let mut history = self.store.lock();
@@ -314,6 +352,14 @@ impl<'a> Operation<'a> {
                 let mut patched = patch.apply(current, self.body)?;
                 body::check_metadata(self.resource, self.version, &mut patched)?;
                 self.check_patched_kind(current, &patched)?;
+                let refused = |why: &str| match patch.apply(current, self.body) {
+                    Ok(unfit) => ApiError::unfit_patch(&typed::ordered(self.resource, current, &unfit), why),
+                    Err(error) => error,
+                };
+                match body::fit(self.resource, self.version, &mut patched) {
+                    Ok(unknown) => self.weigh(unknown, refused)?,
+                    Err(misfit) => return Err(refused(&misfit.0)),
+                }
                 (patched, Way::Patch)
             }
             (None, None) => unreachable!("a request that is no patch has a body that was read"),

@@ -165,8 +165,8 @@ impl<'a> Differences<'a> {
         self.elsewhere
             .entry(api_version.to_owned())
             .or_insert_with(|| {
-                let of_name = api_version.rsplit('/').next().and_then(|name| resource.version(name));
-                let version = of_name.filter(|version| resource.api_version(*version) == api_version)?;
+                let mut versions = 0..resource.versions.len();
+                let version = versions.find(|version| resource.api_version(*version) == api_version)?;
                 let there = |value: &Value| {
                     let stored = convert::to_storage(resource, scope.version, value.clone());
                     convert::from_storage(resource, version, stored)
@@ -214,7 +214,7 @@ pub(crate) fn updated(scope: Scope<'_>, live: Option<&Value>, next: &mut Value) 
         Some(_) if entries.is_empty() => return,
         Some(live) => live,
         None => {
-            blank_object = blank(scope.resource);
+            blank_object = blank(scope.resource, scope.version);
             &blank_object
         }
     };
@@ -223,7 +223,9 @@ pub(crate) fn updated(scope: Scope<'_>, live: Option<&Value>, next: &mut Value) 
         yielded(&mut entries, &mut differences, None);
         let mine = scoped(differences.here.changed, scope.status, scope.resource.custom);
         if !mine.is_empty() {
-            claim(&mut entries, scope.entry(scope.author.manager, "Update", mine, true));
+            // What is owned through a scale goes without a time.
+            let stamped = scope.author.subresource != "scale";
+            claim(&mut entries, scope.entry(scope.author.manager, "Update", mine, stamped));
             cap(&mut entries);
         }
     }
@@ -237,7 +239,9 @@ fn claim(entries: &mut Vec<Value>, mine: Value) {
             if let Some(set) = entry["fieldsV1"].as_object_mut() {
                 union(set, fields(&mine));
             }
-            entry["time"] = mine["time"].clone();
+            if let Some(time) = mine.get("time") {
+                entry["time"] = time.clone();
+            }
         }
         None => entries.push(mine),
     }
@@ -297,7 +301,7 @@ pub(crate) fn applied(scope: Scope<'_>, live: Option<&Value>, config: &Value, fo
         return Err(ApiError::bad_request("metadata.managedFields must be nil"));
     }
     let shape = shape::of(scope.resource, scope.version);
-    let empty = blank(scope.resource);
+    let empty = blank(scope.resource, scope.version);
     let old = live.unwrap_or(&empty);
     let mut entries = owners(old);
     if entries.is_empty() && live.is_some() && scope.author.tracked {

@@ -54,6 +54,48 @@ pub(crate) fn spec_changes(current: &Value, next: &Value) -> Option<Cause> {
     })
 }
 
+/// The pod with the ephemeral containers of another, and nothing else of it.
+pub(crate) fn with_ephemeral(current: &Value, incoming: &Value) -> Value {
+    let mut next = current.clone();
+    if let (Some(spec), Some(list)) = (next["spec"].as_object_mut(), incoming["spec"].get("ephemeralContainers")) {
+        spec.insert("ephemeralContainers".into(), list.clone());
+    }
+    next
+}
+
+/// Ephemeral containers come, and neither change nor go.
+pub(crate) fn ephemeral_changes(current: &Value, next: &Value) -> Option<Cause> {
+    let list = |pod: &Value| pod["spec"]["ephemeralContainers"].as_array().cloned().unwrap_or_default();
+    let after = list(next);
+    list(current).iter().find_map(|old| {
+        let name = old["name"].as_str().unwrap_or_default();
+        let what = match after.iter().find(|new| new["name"] == old["name"]) {
+            Some(new) if new == old => return None,
+            Some(_) => "changed",
+            None => "removed",
+        };
+        let why = format!("existing ephemeral containers {name:?} may not be {what}\n");
+        Some(Cause::forbidden("spec.ephemeralContainers", why))
+    })
+}
+
+/// The pod with the resources of another's containers, and nothing else of it.
+pub(crate) fn resized(current: &Value, incoming: &Value) -> Value {
+    let mut next = current.clone();
+    for list in ["containers", "initContainers"] {
+        let wanted = incoming["spec"][list].as_array();
+        for container in next["spec"].get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            let same = wanted.into_iter().flatten().find(|other| other["name"] == container["name"]);
+            for field in ["resources", "resizePolicy"] {
+                if let Some(value) = same.and_then(|other| other.get(field)) {
+                    container[field] = value.clone();
+                }
+            }
+        }
+    }
+    next
+}
+
 /// The pod as a binding to `node` leaves it.
 pub(crate) fn bound(pod: &Value, name: &str, node: &str, now: u64) -> Result<Value, ApiError> {
     let refused = |why: String| Err(ApiError::conflict_on("pods/binding", name, why));

@@ -86,12 +86,27 @@ impl Resource {
     /// `v1` or `agents.x-k8s.io/v1beta1`.
     pub(crate) fn api_version(&self, version: usize) -> String {
         let version = &self.versions[version];
+        // The other group of a type that is in two.
+        if version.contains('/') {
+            return version.to_string();
+        }
         if self.group.is_empty() { version.to_string() } else { format!("{}/{version}", self.group) }
     }
 
     /// The position of a served version.
     pub(crate) fn version(&self, name: &str) -> Option<usize> {
         self.versions.iter().position(|v| v == name).filter(|version| self.serves(*version))
+    }
+
+    /// The position of a version by the group and name in a path. Events are in two groups.
+    pub(crate) fn version_in(&self, group: &str, name: &str) -> Option<usize> {
+        if group == self.group { self.version(name) } else { self.version(&format!("{group}/{name}")) }
+    }
+
+    /// Whether paths of that group lead to the type.
+    pub(crate) fn is_in(&self, group: &str) -> bool {
+        let other = |version: &Cow<'_, str>| version.split_once('/').is_some_and(|(of, _)| of == group);
+        self.group == group || self.versions.iter().any(other)
     }
 
     /// Whether requests may name that version.
@@ -188,7 +203,10 @@ pub(crate) fn registry(sandbox: SandboxVersions, webhook: bool) -> Vec<Resource>
         short(builtin("", "configmaps", "ConfigMap"), &["cm"]),
         short(builtin("", "serviceaccounts", "ServiceAccount"), &["sa"]),
         short(status(builtin("", "persistentvolumeclaims", "PersistentVolumeClaim")), &["pvc"]),
-        short(fields(builtin("", "events", "Event"), EVENT_FIELDS), &["ev"]),
+        Resource {
+            versions: vec!["v1".into(), "events.k8s.io/v1".into()],
+            ..short(fields(builtin("", "events", "Event"), EVENT_FIELDS), &["ev"])
+        },
         short(generation(builtin("networking.k8s.io", "networkpolicies", "NetworkPolicy")), &["netpol"]),
         builtin("coordination.k8s.io", "leases", "Lease"),
         cluster(status(generation(category(crds, "api-extensions")))),

@@ -35,6 +35,14 @@ impl Body {
         Body(Kind::Full((!bytes.is_empty()).then_some(bytes)))
     }
 
+    /// The body with its bytes made into others. A stream stays as it is.
+    pub(crate) fn mapped(self, with: impl FnOnce(Bytes) -> Bytes) -> Body {
+        match self.0 {
+            Kind::Full(Some(bytes)) => Body::full(with(bytes)),
+            other => Body(other),
+        }
+    }
+
     /// Each item becomes a frame of its own, and so an HTTP chunk.
     pub(crate) fn lines(lines: impl Stream<Item = Result<Bytes, Lost>> + Send + 'static) -> Body {
         Body(Kind::Lines(Box::pin(lines)))

@@ -33,13 +33,13 @@ impl From<ApiError> for Lost {
 /// Finds the type behind a path, and asks whether its storage is ready.
 pub(crate) fn find(history: &mut History, place: &Place<'_>, verb: Option<Verb>, query: &Query) -> Result<Found, Lost> {
     crd::settle(history);
-    let known = |t: &Table| t.resource.plural == place.plural && t.resource.group == place.group && !t.serving.retired;
+    let known = |t: &Table| t.resource.plural == place.plural && t.resource.is_in(place.group) && !t.serving.retired;
     let Some(table) = history.tables.iter().position(known) else {
         return Err(unknown(history, place).into());
     };
     let resource = history.tables[table].resource.clone();
     let absent = || if resource.custom { ApiError::no_such_path() } else { ApiError::no_such_resource() };
-    let Some(version) = resource.version(place.version) else { return Err(absent().into()) };
+    let Some(version) = resource.version_in(place.group, place.version) else { return Err(absent().into()) };
     if place.namespace.is_some() != resource.namespaced && (place.namespace.is_some() || place.name.is_some()) {
         return Err(absent().into());
     }
@@ -112,7 +112,6 @@ const MISSING: &[&str] = &[
     "admissionregistration.k8s.io",
     "certificates.k8s.io",
     "discovery.k8s.io",
-    "events.k8s.io",
     "flowcontrol.apiserver.k8s.io",
     "node.k8s.io",
     "resource.k8s.io",

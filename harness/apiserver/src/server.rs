@@ -22,7 +22,7 @@ use crate::response::{Body, Lost};
 use crate::route::{self, Found};
 use crate::store::Store;
 use crate::writer::Writer;
-use crate::{body, crd};
+use crate::{body, crd, yaml};
 
 /// Anything that can go wrong while a request's body is read.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -394,6 +394,7 @@ impl ApiServer {
             accept: text(header::ACCEPT),
             content_type: text(header::CONTENT_TYPE),
             user_agent: text(header::USER_AGENT),
+            warnings: Mutex::default(),
         };
         let result = match verb {
             Some(verb) => operation.run(verb).await,
@@ -406,11 +407,41 @@ impl ApiServer {
             Err(error) => (refusal(&error), None),
         };
         warn_of_deprecation(&resource, version, &mut response);
+        for warning in operation.warnings.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            let text = warning.replace('\\', "\\\\").replace('"', "\\\"");
+            if let Ok(warning) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {
+                response.headers_mut().append(header::WARNING, warning);
+            }
+        }
+        if prefers_yaml(text(header::ACCEPT)) {
+            response = in_yaml(response);
+        }
         if resource.group == crd::GROUP && revision.is_some() {
             tokio::spawn(crd::attend(self.shared.store.clone()));
         }
         (response, revision)
     }
+}
+
+/// Whether YAML is what the client wants first, of what can be had.
+fn prefers_yaml(accept: &str) -> bool {
+    let base = |media: &str| media.split(';').next().unwrap_or_default().trim().to_owned();
+    let known = ["application/json", "application/yaml", "application/*", "*/*"];
+    accept.split(',').map(base).find(|media| known.contains(&media.as_str())).is_some_and(|m| m == "application/yaml")
+}
+
+/// A JSON answer in YAML. Streams stay as they are.
+fn in_yaml(response: Response<Body>) -> Response<Body> {
+    let (mut head, body) = response.into_parts();
+    let json = head.headers.get(header::CONTENT_TYPE).is_some_and(|media| media == "application/json");
+    let body = body.mapped(|bytes| match serde_json::from_slice::<Value>(&bytes) {
+        Ok(value) if json => {
+            head.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/yaml"));
+            yaml::text(&value).into()
+        }
+        _ => bytes,
+    });
+    Response::from_parts(head, body)
 }
 
 /// `metadata.name` of a body, for the harness. A peek, no validation.
@@ -449,6 +480,9 @@ fn with_body(code: StatusCode, content_type: &'static str, body: Body) -> Respon
     *response.status_mut() = code;
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    if code == StatusCode::NO_CONTENT {
+        return response;
+    }
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }

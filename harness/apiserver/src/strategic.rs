@@ -35,6 +35,10 @@ const KEYS: &[(&str, &[&str])] = &[
 const SETS: &[&str] = &["finalizers"];
 
 const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
+/// Texts, or objects with their merge key: the order of a list after the merge.
+const ORDER: &str = "$setElementOrder/";
+/// The members that an object keeps, with those of the patch.
+const RETAIN: &str = "$retainKeys";
 
 /// Applies `patch` to `target`, which is made an object if it is none.
 pub(crate) fn merge(target: &mut Value, patch: &Map<String, Value>) -> Result<(), ApiError> {
@@ -53,9 +57,20 @@ pub(crate) fn merge(target: &mut Value, patch: &Map<String, Value>) -> Result<()
         }
         _ => {}
     }
-    for (key, change) in patch.iter().filter(|(key, _)| *key != "$patch") {
+    if let Some(Value::Array(kept)) = patch.get(RETAIN) {
+        if let Some(stranger) = patch.keys().find(|key| !key.starts_with('$') && !kept.iter().any(|k| k == *key)) {
+            let text = Value::Array(kept.clone());
+            return Err(ApiError::bad_request(format!("the list of $retainKeys {text} does not have {stranger:?}")));
+        }
+        target.retain(|key, _| kept.iter().any(|k| k == key));
+    }
+    for (key, change) in patch.iter().filter(|(key, _)| !matches!(key.as_str(), "$patch" | RETAIN)) {
         if let Some(list) = key.strip_prefix(DELETE_FROM) {
             remove_texts(target, list, change);
+            continue;
+        }
+        if key.starts_with(ORDER) {
+            // After the lists themselves.
             continue;
         }
         if key.starts_with('$') {
@@ -85,7 +100,29 @@ pub(crate) fn merge(target: &mut Value, patch: &Map<String, Value>) -> Result<()
             }
         }
     }
+    for (list, order) in patch.iter().filter_map(|(key, order)| Some((key.strip_prefix(ORDER)?, order.as_array()?))) {
+        reorder(target, list, order);
+    }
     Ok(())
+}
+
+/// Puts the elements of a list that are named in `order` into that order. Others keep their places among them.
+fn reorder(target: &mut Map<String, Value>, list: &str, order: &[Value]) {
+    let by = merge_key(list, order);
+    let Some(Value::Array(elements)) = target.get_mut(list) else { return };
+    let same = |one: &Value, other: &Value| match by {
+        Some(by) => one.get(by) == other.get(by),
+        None => one == other,
+    };
+    let place = |element: &Value| order.iter().position(|named| same(named, element));
+    let before = elements.clone();
+    let (mut named, others): (Vec<Value>, Vec<Value>) =
+        std::mem::take(elements).into_iter().partition(|element| place(element).is_some());
+    named.sort_by_key(place);
+    *elements = match by {
+        Some(by) => interleave(named, others, &before, by),
+        None => named.into_iter().chain(others).collect(),
+    };
 }
 
 /// The `$patch` member.
@@ -247,8 +284,38 @@ mod tests {
     }
 
     #[test]
-    fn directives_that_are_missing_here_are_refused() {
-        let patch = json!({"$setElementOrder/containers": []});
+    fn directives_order_lists_and_keep_members() {
+        let names = |list: &[&str]| json!(list.iter().map(|n| json!({"name": n})).collect::<Vec<_>>());
+        let table = [
+            (
+                json!({"containers": names(&["a", "b"])}),
+                json!({"containers": [{"name": "c"}], "$setElementOrder/containers": names(&["b", "c", "a"])}),
+                json!({"containers": names(&["b", "c", "a"])}),
+            ),
+            (
+                json!({"containers": names(&["a", "b", "of-the-server"])}),
+                json!({"$setElementOrder/containers": names(&["b", "a"])}),
+                json!({"containers": names(&["b", "a", "of-the-server"])}),
+            ),
+            (
+                json!({"finalizers": ["a", "b"]}),
+                json!({"$setElementOrder/finalizers": ["c", "a"], "finalizers": ["c"]}),
+                json!({"finalizers": ["c", "a", "b"]}),
+            ),
+            (
+                json!({"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}}),
+                json!({"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}),
+                json!({"strategy": {"type": "Recreate"}}),
+            ),
+        ];
+        for (mut object, patch, expected) in table {
+            merge(&mut object, patch.as_object().expect("an object")).expect("applies");
+            assert_eq!(object, expected, "{patch}");
+        }
+        let patch = json!({"$retainKeys": ["a"], "b": 1});
+        let error = merge(&mut json!({}), patch.as_object().expect("an object")).expect_err("refused");
+        assert_eq!(error.code, 400);
+        let patch = json!({"$dance/containers": []});
         let error = merge(&mut json!({}), patch.as_object().expect("an object")).expect_err("refused");
         assert_eq!(error.code, 501);
     }

@@ -6,7 +6,7 @@ use crate::error::{ApiError, Cause};
 use crate::object::{Object, View};
 use crate::ownership::{self, Author, Scope};
 use crate::resource::Resource;
-use crate::{clock, convert, crd, defaults, pods};
+use crate::{clock, convert, crd, defaults, events, pods};
 
 /// The object that a request is about, in the version that the request speaks.
 #[derive(Clone, Copy)]
@@ -56,6 +56,10 @@ pub(crate) enum Part {
     Main,
     /// `status` alone (and, for core types, labels and annotations).
     Status,
+    /// The containers of a pod that come after its start.
+    EphemeralContainers,
+    /// The resources of a pod's containers.
+    Resize,
 }
 
 /// Names a new object: its own name, or a generated one.
@@ -159,11 +163,18 @@ pub(crate) fn updated(
     let mut next = match part {
         Part::Main => main_part(resource, current, incoming),
         Part::Status => status_part(resource, current, incoming),
+        Part::EphemeralContainers => pods::with_ephemeral(current, &incoming),
+        Part::Resize => pods::resized(current, &incoming),
     };
     defaults::keep_allocated(resource, current, &mut next);
     defaults::apply(resource, version, &mut next);
     let mut causes = validate(resource, version, &next, Some(current));
     causes.extend(new_finalizers(current, &next));
+    match part {
+        Part::EphemeralContainers => causes.extend(pods::ephemeral_changes(current, &next)),
+        Part::Resize => causes.extend(defaults::class_change(current, &next)),
+        Part::Main | Part::Status => {}
+    }
     if part == Part::Main {
         causes.extend(type_rules(resource, current, &next));
     }
@@ -173,7 +184,7 @@ pub(crate) fn updated(
     if way != Way::Apply {
         ownership::updated(subject.scope(part, now), Some(current), &mut next);
     }
-    if resource.counts_generation && part == Part::Main && desired_changed(current, &next) {
+    if resource.counts_generation && part != Part::Status && desired_changed(current, &next) {
         let generation = current["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
         next["metadata"]["generation"] = generation.into();
     }
@@ -307,6 +318,10 @@ fn keep_server_fields(current: &Value, incoming: &mut Value, namespace: &str, re
 }
 
 fn main_part(resource: &Resource, current: &Value, mut incoming: Value) -> Value {
+    if resource.group.is_empty() && resource.plural == "namespaces" {
+        // Its finalizers have a subresource of their own.
+        copy_member(current, &mut incoming, "spec");
+    }
     if resource.has_status {
         copy_member(current, &mut incoming, "status");
     }
@@ -394,16 +409,26 @@ fn validate(resource: &Resource, version: usize, object: &Value, old: Option<&Va
         }
     }
     match &*resource.plural {
-        "events"
-            if object["involvedObject"]["namespace"].as_str().unwrap_or_default()
-                != object["metadata"]["namespace"] =>
-        {
-            let sent = &object["involvedObject"]["namespace"];
-            causes.push(Cause::invalid("involvedObject.namespace", sent, "does not match event.namespace"));
-        }
+        "events" if resource.group.is_empty() => causes.extend(events::mistakes(version, object)),
+        "leases" => causes.extend(lease_mistakes(&object["spec"])),
         "pods" if object.pointer("/spec/containers/0").is_none() => causes.push(Cause::required("spec.containers", "")),
         "customresourcedefinitions" => causes.extend(crd::mistakes(object, old)),
         _ => {}
+    }
+    causes
+}
+
+/// What is wrong with a lease.
+fn lease_mistakes(spec: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let number = |field: &str| spec[field].as_i64();
+    if number("leaseDurationSeconds").is_some_and(|seconds| seconds <= 0) {
+        let value = &spec["leaseDurationSeconds"];
+        causes.push(Cause::invalid("spec.leaseDurationSeconds", value, "must be greater than 0"));
+    }
+    if number("leaseTransitions").is_some_and(|count| count < 0) {
+        let why = "must be greater than or equal to 0";
+        causes.push(Cause::invalid("spec.leaseTransitions", &spec["leaseTransitions"], why));
     }
     causes
 }

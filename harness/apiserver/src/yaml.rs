@@ -151,6 +151,141 @@ fn number(text: &str) -> Option<Number> {
         .flatten()
 }
 
+/// A value as a server writes YAML: members by name, lists at the indentation of their name.
+pub(crate) fn text(value: &Value) -> String {
+    let mut out = String::new();
+    match value {
+        Value::Object(map) if !map.is_empty() => write_map(map, 0, &mut out),
+        Value::Array(list) if !list.is_empty() => write_list(list, 0, &mut out),
+        other => out.push_str(&format!("{}\n", scalar(other, 0))),
+    }
+    out
+}
+
+fn write_map(map: &Map<String, Value>, indent: usize, out: &mut String) {
+    for (at, (name, value)) in map.iter().enumerate() {
+        if at > 0 {
+            out.push_str(&" ".repeat(indent));
+        }
+        out.push_str(&quoted(name));
+        out.push(':');
+        write_value(value, indent, indent, out);
+    }
+}
+
+fn write_list(list: &[Value], indent: usize, out: &mut String) {
+    for (at, value) in list.iter().enumerate() {
+        if at > 0 {
+            out.push_str(&" ".repeat(indent));
+        }
+        out.push('-');
+        match value {
+            Value::Object(map) if !map.is_empty() => {
+                out.push(' ');
+                write_map(map, indent + 2, out);
+            }
+            Value::Array(inner) if !inner.is_empty() => {
+                out.push(' ');
+                write_list(inner, indent + 2, out);
+            }
+            other => write_scalar(other, indent + 2, out),
+        }
+    }
+}
+
+/// What follows a name and its colon.
+fn write_value(value: &Value, indent: usize, list_indent: usize, out: &mut String) {
+    match value {
+        Value::Object(map) if !map.is_empty() => {
+            out.push('\n');
+            out.push_str(&" ".repeat(indent + 2));
+            write_map(map, indent + 2, out);
+        }
+        Value::Array(list) if !list.is_empty() => {
+            out.push('\n');
+            out.push_str(&" ".repeat(list_indent));
+            write_list(list, list_indent, out);
+        }
+        other => write_scalar(other, indent + 2, out),
+    }
+}
+
+/// Lines are broken at the first space behind this column.
+const WIDTH: usize = 80;
+
+fn write_scalar(value: &Value, indent: usize, out: &mut String) {
+    let text = scalar(value, indent);
+    out.push(' ');
+    if text.contains('\n') || text.starts_with('"') {
+        out.push_str(&text);
+        out.push('\n');
+        return;
+    }
+    let mut column = out.chars().rev().take_while(|c| *c != '\n').count();
+    let mut rest = text.chars().peekable();
+    let mut before = ' ';
+    while let Some(c) = rest.next() {
+        let single = before != ' ' && rest.peek().is_some_and(|next| *next != ' ');
+        if c == ' ' && column > WIDTH && single {
+            out.push('\n');
+            out.push_str(&" ".repeat(indent));
+            column = indent;
+        } else {
+            out.push(c);
+            column += 1;
+        }
+        before = c;
+    }
+    out.push('\n');
+}
+
+fn scalar(value: &Value, indent: usize) -> String {
+    match value {
+        Value::String(text) if text.contains('\n') && !text.chars().any(|c| c.is_control() && c != '\n') => {
+            let tail = match text.len() - text.trim_end_matches('\n').len() {
+                0 => "-",
+                1 => "",
+                _ => "+",
+            };
+            let pad = " ".repeat(indent);
+            let lines = text.strip_suffix('\n').unwrap_or(text).split('\n');
+            let lines: Vec<String> =
+                lines.map(|line| if line.is_empty() { String::new() } else { format!("{pad}{line}") }).collect();
+            format!("|{tail}\n{}", lines.join("\n"))
+        }
+        Value::String(text) => quoted(text),
+        Value::Array(_) => "[]".into(),
+        Value::Object(_) => "{}".into(),
+        other => other.to_string(),
+    }
+}
+
+/// A text on one line, in quotes where it would mean something else without them.
+fn quoted(text: &str) -> String {
+    let another = !matches!(resolved(text), Value::String(_)) || stamp(text);
+    if another || text.chars().any(char::is_control) {
+        return Value::from(text).to_string();
+    }
+    let first = text.chars().next().unwrap_or(' ');
+    let special = "-?:,[]{}#&*!|>'\"%@`".contains(first)
+        && !(matches!(first, '-' | '?' | ':') && text.chars().nth(1).is_some_and(|c| c != ' '));
+    let odd = special
+        || text.contains(": ")
+        || text.contains(" #")
+        || text.ends_with(':')
+        || text.starts_with(' ')
+        || text.ends_with(' ');
+    if odd { format!("'{}'", text.replace('\'', "''")) } else { text.to_owned() }
+}
+
+/// A date, alone or with a time, which YAML 1.1 takes for a timestamp.
+fn stamp(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let digits = |from: usize, to: usize| bytes.get(from..to).is_some_and(|part| part.iter().all(u8::is_ascii_digit));
+    let date = digits(0, 4) && digits(5, 7) && digits(8, 10) && bytes.get(4) == Some(&b'-') && bytes.get(7) == Some(&b'-');
+    date && (bytes.len() == 10 || matches!(bytes.get(10), Some(b'T' | b't' | b' ')))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -187,5 +322,21 @@ mod tests {
     #[test]
     fn a_text_can_hold_several_documents() {
         assert_eq!(documents("a: 1\n---\nb: 2\n"), Ok(vec![json!({"a": 1}), json!({"b": 2})]));
+    }
+
+    #[test]
+    fn values_are_written_as_they_are_read_back() {
+        let value = json!({
+            "apiVersion": "v1", "data": {"x": "1", "y": "yes", "t": "a\nb\n", "u": "a\nb", "q": "it's: so", "e": ""},
+            "list": [{"a": 1, "b": [1, [2]]}, [], {}, "text"], "time": "2026-11-29T16:15:18Z",
+            "k:{\"name\":\"c\"}": {".": {}, "f:a": null}, "n": -1.5, "b": false, "long": "many words ".repeat(30).trim(),
+            "quoted": "a: ".repeat(60).trim(),
+        });
+        let written = text(&value);
+        assert_eq!(parse(&written), Ok(value), "{written}");
+        assert_eq!(
+            text(&json!({"a": {"b": [{"c": "1", "d": {}}], "t": "2026-11-29T16:15:18Z"}, "p": "v"})),
+            "a:\n  b:\n  - c: \"1\"\n    d: {}\n  t: \"2026-11-29T16:15:18Z\"\np: v\n"
+        );
     }
 }

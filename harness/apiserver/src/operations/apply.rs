@@ -10,7 +10,24 @@ use crate::{body, clock, ownership, yaml};
 impl Operation<'_> {
     /// A PATCH with an apply patch.
     pub(super) fn apply(&self, part: Part) -> Result<Answer, ApiError> {
-        let config = self.configuration()?;
+        let mut config = self.configuration()?;
+        let unfit = |what: &str| {
+            let (namespace, name) = (self.namespace(), self.name());
+            let api_version = self.resource.api_version(self.version);
+            let group = if api_version.contains('/') { api_version } else { format!("/{api_version}") };
+            ApiError::internal(format!(
+                "failed to create typed patch object ({namespace}/{name}; {group}, Kind={}): {what}",
+                self.resource.kind
+            ))
+        };
+        let unknown = body::fit(self.resource, self.version, &mut config).map_err(|misfit| unfit(&misfit.0))?;
+        match unknown.first().filter(|_| !self.resource.custom) {
+            Some(first) => {
+                let field = first.trim_start_matches("unknown field ").trim_matches('"');
+                return Err(unfit(&format!(".{field}: field not declared in schema")));
+            }
+            None => self.weigh(unknown, |what| ApiError::unfit_patch(&config.to_string(), what))?,
+        }
         let force = self.query.flag("force");
         let now = clock::now();
         let scope = self.subject(self.name()).scope(part, now);

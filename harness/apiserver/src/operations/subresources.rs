@@ -1,12 +1,14 @@
 //! What subresources do besides `status`: binding and eviction of pods, finalizing of namespaces.
 
+use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{Answer, Operation, carry_out};
 use crate::delete;
 use crate::error::{ApiError, Cause};
-use crate::{body, clock, pods, write};
+use crate::write::{self, Part};
+use crate::{clock, ownership, pods};
 
 impl Operation<'_> {
     /// `pods/binding`.
@@ -63,9 +65,35 @@ impl Operation<'_> {
         Ok(Answer::status(StatusCode::CREATED, &status, revision))
     }
 
+    /// `pods/log`, where no kubelet writes any.
+    pub(super) fn log(&self) -> Result<Answer, ApiError> {
+        match self.host()? {
+            Some(_) => Err(ApiError::internal("no preferred addresses found; known addresses: []")),
+            None => Ok(Answer::bytes(StatusCode::NO_CONTENT, Bytes::new(), None)),
+        }
+    }
+
+    /// `pods/exec` and whatever else asks for a connection to the pod's kubelet, which nobody plays on the wire.
+    pub(super) fn connect(&self) -> Result<Answer, ApiError> {
+        match self.host()? {
+            Some(_) => Err(ApiError::internal("no preferred addresses found; known addresses: []")),
+            None => Err(ApiError::bad_request(format!("pod {} does not have a host assigned", self.name()))),
+        }
+    }
+
+    /// The node of the pod, if it is bound.
+    fn host(&self) -> Result<Option<String>, ApiError> {
+        let history = self.store.lock();
+        let Some(pod) = history.get(self.table, &self.key()) else {
+            return Err(ApiError::not_found(self.resource, self.name()));
+        };
+        let node = pod.value()["spec"]["nodeName"].as_str().filter(|node| !node.is_empty());
+        Ok(node.map(str::to_owned))
+    }
+
     /// `namespaces/finalize`: the namespace's own finalizers, which are in its spec.
     pub(super) fn finalize(&self) -> Result<Answer, ApiError> {
-        let sent = body::object(self.resource, self.version, self.body)?;
+        let sent = self.object()?;
         let mut history = self.store.lock();
         let key = self.key();
         let Some(existing) = history.get(self.table, &key).cloned() else {
@@ -79,6 +107,7 @@ impl Operation<'_> {
         } else {
             next["spec"]["finalizers"] = left.clone().into();
         }
+        ownership::updated(self.subject(self.name()).scope(Part::Main, clock::now()), Some(existing.value()), &mut next);
         if next == **existing.value() {
             return Ok(Answer::bytes(StatusCode::OK, self.shown(&existing), None));
         }

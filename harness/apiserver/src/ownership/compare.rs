@@ -228,7 +228,7 @@ fn mentioned_members<'a>(map: impl Iterator<Item = (&'a String, &'a Value)>, sha
 
 /// An object of the type that says nothing. The members that it has all the same are never new in an object that is
 /// created.
-pub(crate) fn blank(resource: &Resource) -> Value {
+pub(crate) fn blank(resource: &Resource, version: usize) -> Value {
     use serde_json::json;
     match (&*resource.group, &*resource.plural) {
         _ if resource.custom => json!({}),
@@ -240,11 +240,11 @@ pub(crate) fn blank(resource: &Resource) -> Value {
             "nodeInfo": crate::defaults::node_info(),
         }}),
         ("", "persistentvolumeclaims") => json!({"spec": {"resources": {}}, "status": {}}),
-        ("", "events") => json!({
+        ("", "events") if version == 0 => json!({
             "involvedObject": {}, "source": {}, "firstTimestamp": null, "lastTimestamp": null, "eventTime": null,
             "reportingComponent": "", "reportingInstance": "",
         }),
-        ("events.k8s.io", "events") => json!({
+        ("", "events") => json!({
             "regarding": {}, "deprecatedSource": {}, "deprecatedFirstTimestamp": null, "deprecatedLastTimestamp": null,
             "eventTime": null,
         }),

@@ -234,7 +234,7 @@ pub(crate) fn of(resource: &Resource, version: usize) -> &Shape {
         ("", "services") => &SERVICE,
         ("", "serviceaccounts") => &SERVICE_ACCOUNT,
         ("", "persistentvolumeclaims") => &VOLUME_CLAIM,
-        ("" | "events.k8s.io", "events") => &EVENT,
+        ("", "events") => &EVENT,
         ("networking.k8s.io", "networkpolicies") => &NETWORK_POLICY,
         ("", "namespaces") | ("apps" | "batch" | "policy", _) => &WORKLOAD,
         _ => &OTHER,

@@ -163,7 +163,7 @@ impl Names {
     }
 
     /// A message with the uids and revisions of this run. Revisions that no answer has shown yet are learned.
-    fn same_words(&mut self, recorded: &str, ours: &str) -> bool {
+    pub(crate) fn same_words(&mut self, recorded: &str, ours: &str) -> bool {
         let (recorded, ours) = (words(recorded), words(ours));
         recorded.len() == ours.len()
             && recorded.into_iter().zip(ours).all(|(a, b)| match (a.parse::<u64>(), b.parse::<u64>()) {

@@ -80,14 +80,14 @@ async fn play(name: &str, exchanges: &[Value]) -> Results {
             let bytes = response.into_body().collect().await.expect("never fails").to_bytes();
             let recorded = &exchange["response"]["body"];
             found.extend(match (recorded, serde_json::from_slice::<Value>(&bytes)) {
-                (Value::String(text), Err(_)) => same_text(text, &bytes),
+                (Value::String(text), Err(_)) => same_text(&mut names, text, &bytes),
                 // A stream on an object's path holds one object, and was recorded as the lines of a watch.
                 (Value::Null, Ok(ours)) if exchange["response"]["stream"].is_array() => {
                     differences(names.compare(&exchange["response"]["stream"][0]["line"], &ours))
                 }
                 (Value::Null, _) if bytes.is_empty() => Vec::new(),
                 (recorded, Ok(ours)) => differences(names.compare(recorded, &ours)),
-                (recorded, Err(_)) => same_text(&recorded.to_string(), &bytes),
+                (recorded, Err(_)) => same_text(&mut names, &recorded.to_string(), &bytes),
             });
         }
         results.insert(seq, found);
@@ -190,9 +190,9 @@ fn headers<B>(recorded: &Value, ours: &http::Response<B>) -> Vec<Difference> {
     found
 }
 
-fn same_text(recorded: &str, ours: &[u8]) -> Vec<Difference> {
+fn same_text(names: &mut Names, recorded: &str, ours: &[u8]) -> Vec<Difference> {
     let ours = String::from_utf8_lossy(ours).into_owned();
-    if recorded == ours {
+    if names.same_words(recorded, &ours) {
         return Vec::new();
     }
     vec![Difference { path: "body".into(), recorded: recorded.into(), ours }]
