@@ -250,9 +250,8 @@ fn qos(pod: &Value) -> &'static str {
 /// A resize may not move a pod to another class of service.
 pub(crate) fn class_change(current: &Value, next: &Value) -> Option<Cause> {
     let (before, after) = (qos(current), qos(next));
-    (before != after).then(|| {
-        Cause::invalid("spec", &before.into(), "Pod QOS Class may not change as a result of resizing")
-    })
+    (before != after)
+        .then(|| Cause::invalid("spec", &before.into(), "Pod QOS Class may not change as a result of resizing"))
 }
 
 /// The ServiceAccount admission plugin: the account, and its token as a volume of every container.

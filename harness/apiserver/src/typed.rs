@@ -226,8 +226,7 @@ fn metadata(value: &Value) -> String {
         "finalizers",
         "managedFields",
     ];
-    const ENTRY: [&str; 7] =
-        ["manager", "operation", "apiVersion", "time", "fieldsType", "fieldsV1", "subresource"];
+    const ENTRY: [&str; 7] = ["manager", "operation", "apiVersion", "time", "fieldsType", "fieldsV1", "subresource"];
     let listed = |fields: &[&str], value: &Value, show: &dyn Fn(&str, &Value) -> String| {
         let members: Vec<String> =
             fields.iter().filter_map(|name| Some(format!("\"{name}\":{}", show(name, value.get(*name)?)))).collect();
@@ -322,7 +321,10 @@ mod tests {
             })
         );
         let (unknown, left) = fitted("sandboxes", json!({"metadata": {"odd": 1}, "spec": {"any": "thing"}}));
-        assert_eq!((unknown, left), (Ok(vec!["metadata.odd".into()]), json!({"metadata": {}, "spec": {"any": "thing"}})));
+        assert_eq!(
+            (unknown, left),
+            (Ok(vec!["metadata.odd".into()]), json!({"metadata": {}, "spec": {"any": "thing"}}))
+        );
     }
 
     #[test]

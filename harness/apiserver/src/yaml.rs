@@ -282,7 +282,8 @@ fn quoted(text: &str) -> String {
 fn stamp(text: &str) -> bool {
     let bytes = text.as_bytes();
     let digits = |from: usize, to: usize| bytes.get(from..to).is_some_and(|part| part.iter().all(u8::is_ascii_digit));
-    let date = digits(0, 4) && digits(5, 7) && digits(8, 10) && bytes.get(4) == Some(&b'-') && bytes.get(7) == Some(&b'-');
+    let date =
+        digits(0, 4) && digits(5, 7) && digits(8, 10) && bytes.get(4) == Some(&b'-') && bytes.get(7) == Some(&b'-');
     date && (bytes.len() == 10 || matches!(bytes.get(10), Some(b'T' | b't' | b' ')))
 }
 

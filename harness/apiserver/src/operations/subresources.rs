@@ -107,7 +107,11 @@ impl Operation<'_> {
         } else {
             next["spec"]["finalizers"] = left.clone().into();
         }
-        ownership::updated(self.subject(self.name()).scope(Part::Main, clock::now()), Some(existing.value()), &mut next);
+        ownership::updated(
+            self.subject(self.name()).scope(Part::Main, clock::now()),
+            Some(existing.value()),
+            &mut next,
+        );
         if next == **existing.value() {
             return Ok(Answer::bytes(StatusCode::OK, self.shown(&existing), None));
         }
