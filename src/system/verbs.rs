@@ -99,7 +99,10 @@ pub(super) const ALL: &[Verb] = &[
         name: "let",
         usage: "let: NAME",
         sentence: "Lets the scripted driver go on where its stream waits for this name.",
-        parse: |node, _| Ok(Box::new(Let(node.text("a name that the driver's stream waits for")?.to_owned()))),
+        parse: |node, scope| {
+            with_driver(node, scope, "scripted")?;
+            Ok(Box::new(Let(node.text("a name that the driver's stream waits for")?.to_owned())))
+        },
     },
     Verb {
         name: "supervisor",
@@ -255,6 +258,7 @@ struct Replay {
 }
 
 fn replay(node: &Node, scope: &mut Scope<'_>) -> Parsed {
+    with_driver(node, scope, "real")?;
     let mut fields = node.fields("{sandbox: NAME, stream: FIXTURE}")?;
     let sandbox = scope.known(SANDBOX, fields.required("sandbox")?)?;
     let recording = match fields.optional("stream") {
@@ -268,7 +272,13 @@ fn replay(node: &Node, scope: &mut Scope<'_>) -> Parsed {
     let count = match fields.optional("next") {
         None => None,
         Some(n) if n.as_text() == Some("all") => None,
-        Some(n) => Some(n.number("how many states, or all")? as usize),
+        Some(n) => {
+            let count = n.number("how many states, or all")? as usize;
+            if let Some(all) = recording.as_ref().map(|r| r.states().len()).filter(|all| count > *all) {
+                return Err(n.expected(&format!("at most {all}: the recording has no more states")));
+            }
+            Some(count)
+        }
     };
     let mut annotations = Vec::new();
     for (key, value) in fields.optional("annotations").map_or(Ok(&[][..]), |n| n.entries("{KEY: VALUE}"))? {
@@ -332,7 +342,17 @@ impl Action for Replay {
 #[derive(Debug)]
 struct Feed(Script);
 
+/// A step for the other kind of driver would fail in every run.
+fn with_driver(node: &Node, scope: &Scope<'_>, kind: &str) -> Result<(), Mistake> {
+    match (scope.cluster.get("driver") == "scripted") == (kind == "scripted") {
+        true => Ok(()),
+        false => Err(Mistake::new(node.at, format!("this step needs `cluster: {{driver: {kind}}}`"))
+            .label(format!("but the driver is {}", scope.cluster.get("driver")))),
+    }
+}
+
 fn feed(node: &Node, scope: &mut Scope<'_>) -> Parsed {
+    with_driver(node, scope, "scripted")?;
     let fixture = scope.fixture(node)?;
     let script = Script::parse(fixture.text);
     let script = script.map_err(|e| Mistake::new(node.at, format!("{}: {e}", fixture.path)).label("this stream"))?;
@@ -368,6 +388,7 @@ struct Supervisor {
 }
 
 fn supervisor(node: &Node, scope: &mut Scope<'_>) -> Parsed {
+    with_driver(node, scope, "scripted")?;
     let (name, how) = node.entry("{NAME: runs | ends}")?;
     let sandbox = scope.known(SANDBOX, name)?;
     let runs = how.word("state", ["runs", "ends"])? == "runs";

@@ -57,6 +57,8 @@ fn builtin(system: &dyn System, name: &str) -> Result<Arc<Scenario>, BadInput> {
 pub fn file(system: &dyn System, path: &str) -> Result<Vec<Arc<Scenario>>, BadInput> {
     let text = std::fs::read_to_string(Path::new(path))
         .map_err(|e| BadInput::new(format!("the scenario file {path} cannot be read: {e}")))?;
+    // Some editors put a mark before the text that no column counts.
+    let text = text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text);
     let source = Arc::new(Source { path: path.to_owned(), text, builtin: false });
     Ok(shared(scenario::read(system, &source)?).collect())
 }
@@ -67,7 +69,12 @@ pub fn by_id(system: &dyn System, id: &RunId) -> Result<Job, BadInput> {
     let scenario = match &id.scenario {
         ScenarioRef::Builtin(name) => builtin(system, name)?,
         ScenarioRef::File { path, hash, variant } => {
-            let found = file(system, path)?;
+            let found = file(system, path).map_err(|bad| match Path::new(path).exists() {
+                true => bad,
+                false => {
+                    bad.help("paths in a run id are as they were given: replay it in the folder where it was made")
+                }
+            })?;
             let now = found.first().map(|s| s.source.hash()).unwrap_or_default();
             if now != *hash {
                 return Err(BadInput::new(format!("{path} has changed since this run: its hash is {now}, not {hash}"))

@@ -103,7 +103,10 @@ struct Played {
 }
 
 fn report(judgement: Judgement, end: &End, trace: &Trace, choices: &Choices, virtual_ns: u64) -> RunReport {
+    let wrong_pins: Vec<String> = choices.problems().iter().map(ToString::to_string).collect();
     let outcome = match end {
+        // Not the run that its id names: no verdict about that one.
+        _ if !wrong_pins.is_empty() => Outcome::Refused,
         End::Script => of_judgement(&judgement),
         End::Stuck(_) => Outcome::Stuck,
         End::Refused(_) => Outcome::Refused,
@@ -120,10 +123,11 @@ fn report(judgement: Judgement, end: &End, trace: &Trace, choices: &Choices, vir
         trace_hash: trace.hash(),
         virtual_ns,
         end: match end {
+            _ if !wrong_pins.is_empty() => Some(wrong_pins.join("; ")),
             End::Script => None,
             End::Stuck(why) | End::Refused(why) | End::Failed(why) => Some(why.clone()),
         },
-        wrong_pins: choices.problems().iter().map(ToString::to_string).collect(),
+        wrong_pins,
         unused_pins: unused.collect(),
     }
 }

@@ -115,12 +115,14 @@ impl Options {
     /// Reads what [`Display`](fmt::Display) wrote. Names are not checked here.
     pub fn parse(text: &str) -> Result<Options, String> {
         let mut options = Options::default();
+        let mut engines = 0;
         for (i, word) in text.split(',').filter(|w| !w.is_empty()).enumerate() {
             let engine = Engine::ALL.into_iter().find(|e| e.name() == word);
             match (word.split_at_checked(1), engine) {
                 (Some(("+", name)), _) if !name.is_empty() => _ = options.with.insert(name.to_owned()),
                 (Some(("-", name)), _) if !name.is_empty() => _ = options.without.insert(name.to_owned()),
-                (_, Some(engine)) => options.engine = engine,
+                (_, Some(engine)) if engines == 0 => (options.engine, engines) = (engine, 1),
+                (_, Some(engine)) => return Err(format!("a second engine, `{}`", engine.name())),
                 _ if i == 0 && word == Profile::AsReported.name() => options.profile = Profile::AsReported,
                 _ if i == 0 && word == Profile::Bare.name() => options.profile = Profile::Bare,
                 _ => {

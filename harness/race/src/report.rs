@@ -97,8 +97,8 @@ pub fn failure(report: &RunReport, entries: &[Entry], properties: &[Property], r
             let _ = writeln!(out, "    {}", style.bold(&entry(e)));
         }
     }
-    // Beside a violation, a property that was not reached says little.
-    for name in report.vacuous.iter().filter(|_| report.violations.is_empty()) {
+    // Beside a violation, or in a run that was cut short, a property that was not reached says little.
+    for name in report.vacuous.iter().filter(|_| report.outcome == Outcome::Vacuous) {
         let _ = writeln!(out, "  {}: {}", style.outcome(Outcome::Vacuous, name), sentence(name));
         let _ = writeln!(out, "    nothing in this run let it be judged: its trigger never came");
     }
@@ -120,6 +120,7 @@ pub fn failure(report: &RunReport, entries: &[Entry], properties: &[Property], r
     }
     // The same request again would be refused again.
     match report.outcome {
+        Outcome::Refused if !report.wrong_pins.is_empty() => _ = writeln!(out, "    nothing was judged"),
         Outcome::Refused => _ = writeln!(out, "    nothing was judged; without --engine every fault is known"),
         _ => _ = writeln!(out, "  replay: {replay}"),
     }

@@ -87,7 +87,7 @@ impl FromStr for RunId {
         let options = Options::parse(part("options")?).map_err(&wrong)?;
         let source = match part("benign or s=N")? {
             "benign" => Source::Benign,
-            s => match s.strip_prefix("s=").and_then(|n| n.parse().ok()) {
+            s => match s.strip_prefix("s=").and_then(|n| n.parse().ok().filter(|seed: &u64| seed.to_string() == n)) {
                 Some(seed) => Source::Seed(seed),
                 None => return Err(wrong(format!("expected benign or s=N, found `{s}`"))),
             },
@@ -178,6 +178,7 @@ mod tests {
             ("pf1:::benign:", "names no scenario"),
             ("pf1:a:as-reprted:benign:", "as-reprted"),
             ("pf1:a::s=x:", "expected benign or s=N, found `s=x`"),
+            ("pf1:a::s=007:", "expected benign or s=N, found `s=007`"),
             ("pf1:a::benign:x", "expected `key=value`"),
             ("pf1:a.yaml#xyz::benign:", "12 hexadecimal digits"),
             ("pf1:%zz#0123456789ab::benign:", "not percent-encoded"),

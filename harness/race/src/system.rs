@@ -283,6 +283,16 @@ impl<'a> Scope<'a> {
         let names = self.names.get(kind);
         node.word(kind, names.into_iter().flatten().map(String::as_str)).map(str::to_owned)
     }
+    /// Makes a name that no step wrote.
+    pub(crate) fn note(&mut self, kind: &'static str, name: String) {
+        self.names.entry(kind).or_default().insert(name);
+    }
+    /// This name is no more: what comes later cannot mean it.
+    pub fn forget(&mut self, kind: &'static str, name: &str) {
+        if let Some(names) = self.names.get_mut(kind) {
+            names.shift_remove(name);
+        }
+    }
     /// All names of a kind.
     pub fn names(&self, kind: &str) -> Vec<&str> {
         self.names.get(kind).into_iter().flatten().map(String::as_str).collect()

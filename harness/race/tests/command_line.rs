@@ -222,6 +222,16 @@ fn a_mistake_in_a_file() {
         ("set: 1", "cut: [client]", "4:10", "two different hosts"),
         ("set-succeeds", "set-suceeds", "5:9", "did you mean `set-succeeds`?"),
         ("- set: 1", "- hold: {link: client->server, as: x}\n  - release: {x: 2}", "5:18", "expected `all`"),
+        (
+            "set: 1",
+            "hold: {link: client->server, as: x}\n  - hold: {link: client->server, as: x}",
+            "5:38",
+            "`x` is held already",
+        ),
+        ("set: 1", "heal: [client, server]", "4:11", "was not cut"),
+        ("set: 1", "resume: client", "4:13", "no step before this one pauses client"),
+        ("set: 1", "skew: {host: client, by: 2}", "4:30", "a duration with its unit"),
+        ("set: 1", "skew: {host: client, by: -2h}", "4:30", "at most an hour"),
         ("check:", "chek:", "5:1", "did you mean `check`?"),
         ("summary:", "cluster: {speed: fsat}\nsummary:", "2:18", "did you mean `fast`?"),
         ("summary:", "also: [{speed: fast}]\nsummary:", "2:8", "differs from `cluster`"),
@@ -355,8 +365,9 @@ fn a_missed_step_violates_the_script() {
 fn pinned_choices_decide() {
     let (code, run) = one(&["replay", "pf1:lossy-line:as-reported:benign:lose/server/reply#2=yes"]);
     assert_eq!((code, run["outcome"].as_str()), (1, Some("violated")));
-    let (code, _, err) = toy(&["replay", "pf1:lossy-line::benign:lose/server/reply#2=perhaps"]);
+    let (code, out, err) = toy(&["replay", "pf1:lossy-line::benign:lose/server/reply#2=perhaps"]);
     assert_eq!(code, 2, "{err}");
+    assert!(out.contains("refused") && !out.contains("holds"), "no verdict about another run: {out}");
     assert!(err.contains("expected `yes` or `no`"), "{err}");
     let (code, _, err) = toy(&["replay", "pf1:lossy-line::benign:lose/server/repply#2=yes"]);
     assert_eq!(code, 0);
@@ -373,6 +384,7 @@ fn every_generic_step_acts() {
         &[
             "run: 10ms",
             "run: {until: 20ms}",
+            "skew: {host: server, by: -500ms}",
             "delay: {link: client->server, by: 20ms}",
             SET[0],
             SET[1],

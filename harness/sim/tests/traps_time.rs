@@ -70,6 +70,30 @@ fn wall_clocks_are_skewed_per_host_and_monotonic_ones_are_not() {
 }
 
 #[test]
+fn a_wall_clock_can_be_stepped_while_its_host_sleeps() {
+    let told = in_world(
+        WorldConfig::default(),
+        |b| {
+            b.host("stepped", HostSpec::new(), |ctx| async move {
+                let (wall, mono) = (SystemTime::now(), Instant::now());
+                tokio::time::sleep(secs(2)).await;
+                let gone = SystemTime::now().duration_since(wall);
+                say(&ctx, format!("{:?} {:?}", gone.map_err(|e| e.duration()), mono.elapsed()));
+                Ok(())
+            });
+        },
+        |w| {
+            w.start_all();
+            w.run_for(secs(1)).unwrap();
+            w.skew("stepped", -5_000_000_000).unwrap();
+            w.run_for(secs(2)).unwrap();
+            said(w)
+        },
+    );
+    assert_eq!(told, ["stepped: Err(3s) 2s"]);
+}
+
+#[test]
 fn a_tick_every_10_ms_stays_exact_beside_packets_at_odd_microseconds() {
     let told = in_world(
         WorldConfig::default(),

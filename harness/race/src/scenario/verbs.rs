@@ -100,6 +100,12 @@ pub static GENERIC: &[Verb] = &[
         parse: |node, scope| host(node, scope, HostFault::Restart),
     },
     Verb {
+        name: "skew",
+        usage: "skew: {host: HOST, by: 2s}, or by: -500ms",
+        sentence: "Sets how far a host's wall clock is ahead of the world's from now on; its timers do not notice.",
+        parse: skew,
+    },
+    Verb {
         name: "reported",
         usage: "reported: [STEP, ...]",
         sentence: "Steps of the code as reported: they are left out as soon as a proposed remedy is on.",
@@ -127,8 +133,13 @@ struct Side {
 }
 
 fn steps(node: &Node, scope: &mut Scope<'_>, reported: bool) -> Parsed {
+    let before: Vec<String> = scope.names(HELD).into_iter().map(str::to_owned).collect();
     let steps = node.list("a list of steps")?.iter().map(|node| super::step(node, scope));
-    Ok(Box::new(Side { reported, steps: steps.collect::<Result<_, _>>()? }))
+    let steps = steps.collect::<Result<_, _>>()?;
+    // Only what is held with these steps and without them is held for sure behind them.
+    let after: Vec<String> = scope.names(HELD).into_iter().map(str::to_owned).collect();
+    after.iter().filter(|name| !before.contains(name)).for_each(|name| scope.forget(HELD, name));
+    Ok(Box::new(Side { reported, steps }))
 }
 
 impl Action for Side {
@@ -221,6 +232,8 @@ fn pair(node: &Node, scope: &Scope<'_>) -> Result<(String, String), Mistake> {
 
 /// The kind of name under which holds of links are known besides.
 const LINK_HOLD: &str = "hold of a link";
+/// The kind of name of what is held at this point of the script for sure.
+const HELD: &str = "held now";
 
 #[derive(Debug)]
 struct Hold {
@@ -240,9 +253,15 @@ fn hold(node: &Node, scope: &mut Scope<'_>) -> Parsed {
         }
         _ => return Err(node.expected("either `watch` or `link`")),
     };
+    if name.as_text().is_some_and(|name| scope.knows(HELD, name)) {
+        return Err(Mistake::new(name.at, format!("`{}` is held already", name.as_text().unwrap_or_default()))
+            .label("second hold of this name")
+            .help("release it first, or give this hold another name"));
+    }
     if matches!(what, Held::Link { .. }) {
         scope.declare(LINK_HOLD, name)?;
     }
+    scope.declare(HELD, name)?;
     Ok(Box::new(Hold { what, name: scope.declare("hold", name)? }))
 }
 
@@ -280,7 +299,9 @@ enum What {
 
 fn release(node: &Node, scope: &mut Scope<'_>) -> Parsed {
     if !node.is_map() {
-        return Ok(Box::new(ReleaseHeld { name: scope.known("hold", node)?, what: What::All }));
+        let name = scope.known("hold", node)?;
+        scope.forget(HELD, &name);
+        return Ok(Box::new(ReleaseHeld { name, what: What::All }));
     }
     let (name, what_node) = node.entry("the name of a hold, or {NAME: WHAT}")?;
     let name = scope.known("hold", name)?;
@@ -298,6 +319,9 @@ fn release(node: &Node, scope: &mut Scope<'_>) -> Parsed {
             _ => What::Count(what.number("all, all-but-last, a count or {until: CONDITION}")? as usize),
         }
     };
+    if matches!(what, What::All) {
+        scope.forget(HELD, &name);
+    }
     if scope.knows(LINK_HOLD, &name) && !matches!(what, What::All) {
         return Err(what_node.expected("`all`, since packets of a link are no events that could be counted"));
     }
@@ -374,8 +398,28 @@ struct OnLink {
 
 fn link(node: &Node, scope: &mut Scope<'_>, fault: LinkFault) -> Parsed {
     let (a, b) = pair(node, scope)?;
+    let link = if a < b { format!("{a} and {b}") } else { format!("{b} and {a}") };
+    match fault {
+        LinkFault::Cut | LinkFault::Blackhole => scope.note(BROKEN, link),
+        LinkFault::Heal if !scope.knows(BROKEN, &link) => {
+            let broken = scope.names(BROKEN);
+            let help = match broken.is_empty() {
+                true => "no step before this one cuts a link".to_owned(),
+                false => format!("broken before this step: {}", broken.join(", ")),
+            };
+            return Err(Mistake::new(node.at, format!("the link of {link} was not cut"))
+                .label("heals nothing")
+                .help(help));
+        }
+        LinkFault::Heal | LinkFault::Reset => {}
+    }
     Ok(Box::new(OnLink { fault, a, b }))
 }
+
+/// The kind of name of links that a step before this one cut.
+const BROKEN: &str = "broken link";
+/// The kind of name of hosts that a step before this one paused.
+const PAUSED: &str = "paused host";
 
 impl Action for OnLink {
     fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
@@ -459,8 +503,21 @@ struct OnHosts {
 
 /// `crash: driver`, `crash: [driver, gateway]`
 fn host(node: &Node, scope: &mut Scope<'_>, fault: HostFault) -> Parsed {
-    let hosts = node.one_or_more().iter().map(|host| scope.known("host", host));
-    Ok(Box::new(OnHosts { fault, hosts: hosts.collect::<Result<_, _>>()? }))
+    let mut hosts = Vec::new();
+    for node in node.one_or_more() {
+        let host = scope.known("host", node)?;
+        match fault {
+            HostFault::Pause => scope.note(PAUSED, host.clone()),
+            HostFault::Resume if !scope.knows(PAUSED, &host) => {
+                return Err(Mistake::new(node.at, format!("no step before this one pauses {host}"))
+                    .label("resumes nothing")
+                    .help(format!("`pause: {host}` stops it; `restart: {host}` starts a host that is down")));
+            }
+            _ => {}
+        }
+        hosts.push(host);
+    }
+    Ok(Box::new(OnHosts { fault, hosts }))
 }
 
 impl Action for OnHosts {
@@ -475,5 +532,33 @@ impl Action for OnHosts {
             }
         }
         Ok(())
+    }
+}
+
+/// A clock further off than this is no clock that a cluster runs with.
+const MOST_SKEW: Duration = Duration::from_secs(3600);
+
+#[derive(Debug)]
+struct Skew {
+    host: String,
+    by_ns: i64,
+}
+
+fn skew(node: &Node, scope: &mut Scope<'_>) -> Parsed {
+    let mut fields = node.fields("{host: HOST, by: 2s}")?;
+    let host = scope.known("host", fields.required("host")?)?;
+    let by = fields.required("by")?;
+    fields.finish()?;
+    let span = by.signed_duration()?;
+    if span.1 > MOST_SKEW {
+        return Err(by.expected("at most an hour"));
+    }
+    let ns = span.1.as_nanos() as i64;
+    Ok(Box::new(Skew { host, by_ns: if span.0 { -ns } else { ns } }))
+}
+
+impl Action for Skew {
+    fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
+        Ok(scene.world.skew(&self.host, self.by_ns)?)
     }
 }

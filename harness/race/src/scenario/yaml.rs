@@ -89,6 +89,16 @@ impl Node {
             .and_then(parse_duration)
             .ok_or_else(|| self.expected("a duration with its unit, such as 200ms, 1.5s or 2m"))
     }
+    /// A span as [`Node::duration`], with a sign: whether it is negative, and its length.
+    pub fn signed_duration(&self) -> Result<(bool, Duration), Mistake> {
+        let text = self.as_text().unwrap_or_default();
+        let (negative, span) = match text.strip_prefix('-') {
+            Some(span) => (true, span),
+            None => (false, text.strip_prefix('+').unwrap_or(text)),
+        };
+        let span = parse_duration(span);
+        span.map(|span| (negative, span)).ok_or_else(|| self.expected("a duration with its unit, such as 2s or -500ms"))
+    }
     /// The items of a list.
     pub fn list(&self, what: &str) -> Result<&[Node], Mistake> {
         match &self.value {

@@ -62,6 +62,14 @@ impl World {
         self.start_process(i);
         Ok(())
     }
+    /// Sets how far a host's wall clock is ahead of the world's, nanoseconds, as a time service that steps the clock does.
+    /// Its monotonic clock and its timers do not notice.
+    pub fn skew(&mut self, host: &str, ahead_ns: i64) -> Result<(), Refused> {
+        let i = self.index_to("skew", host)?;
+        self.hosts[i].spec.skew_ns = ahead_ns;
+        self.record(i, "skew", &format!("has a wall clock {ahead_ns} ns ahead"), None);
+        Ok(())
+    }
     /// Does the host's process exist? A paused one does.
     pub fn is_up(&self, host: &str) -> Result<bool, Refused> {
         let i = self.index(host)?;
