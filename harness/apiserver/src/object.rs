@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::convert;
 use crate::resource::Resource;
@@ -151,15 +151,23 @@ impl Object {
 
 /// A value of the storage version as a view shows it.
 pub(crate) fn show(resource: &Resource, view: View, stored: &Value) -> Value {
-    let whole = match view.version {
-        0 => stored.clone(),
-        version => convert::from_storage(resource, version, stored.clone()),
+    let converted = |stored: Value| match view.version {
+        0 => stored,
+        version => convert::from_storage(resource, version, stored),
     };
-    if view.metadata_only {
-        json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": whole["metadata"]})
-    } else {
-        whole
+    if !view.metadata_only {
+        return converted(stored.clone());
     }
+    // Conversion may look at all of an object; as it is stored, its metadata is all there is to copy.
+    let metadata = match view.version {
+        0 => stored["metadata"].clone(),
+        _ => converted(stored.clone())["metadata"].take(),
+    };
+    let mut shown = serde_json::Map::new();
+    shown.insert("kind".into(), "PartialObjectMetadata".into());
+    shown.insert("apiVersion".into(), "meta.k8s.io/v1".into());
+    shown.insert("metadata".into(), metadata);
+    Value::Object(shown)
 }
 
 #[cfg(test)]

@@ -137,6 +137,17 @@ static REFUSALS: [(&Fault, &str, Refusal); 4] = [
     (&faults::REFUSED_503, "503", Refusal::Unavailable),
     (&faults::REFUSED_504, "504", Refusal::Timeout),
 ];
+/// All that a call may meet besides being late, as asked below.
+static CALL_FAULTS: [&Fault; 8] = [
+    &faults::REFUSED_429,
+    &faults::REFUSED_500,
+    &faults::REFUSED_503,
+    &faults::REFUSED_504,
+    &faults::PAGE_EXPIRED,
+    &faults::REPLY_LOST,
+    &faults::TIMED_OUT,
+    &faults::REPLY_DELAY,
+];
 static REPLIES: [(&Fault, &str, Reply); 2] =
     [(&faults::REPLY_LOST, "lost", Reply::Lost), (&faults::TIMED_OUT, "timed-out", Reply::TimedOut)];
 
@@ -147,6 +158,10 @@ impl Hooks for SimHooks {
         // Asked in any case: a script may slow calls down.
         let odds = questions.enabled.odds(&faults::CALL_DELAY).unwrap_or(0.0);
         let before = questions.choices.delay(&key, &faults::delays(&faults::CALL_DELAY, odds, LATE));
+        // Most runs neither draw nor pin what follows: their calls need not even make the keys.
+        if !questions.concerned(&format!("{key}/"), &CALL_FAULTS) {
+            return Treatment { before, ..Treatment::default() };
+        }
         let flip = |suffix: &str, fault| questions.flip(&format!("{key}/{suffix}"), fault);
         let refused = REFUSALS.iter().find(|(fault, suffix, _)| flip(suffix, fault)).map(|(_, _, refusal)| *refusal);
         let expired = call.continues && flip("expired", &faults::PAGE_EXPIRED);
