@@ -49,7 +49,7 @@ impl std::fmt::Debug for SimHooks {
 
 impl SimHooks {
     /// Hooks that record in `trace`, ask `choices`, and pass watch events through `gates`; of the faults, the usual
-    /// ones are drawn.
+    /// ones are drawn, or all where the choices [ask for all](Choices::asks_all).
     pub fn new(trace: Trace, choices: Choices, gates: Gates) -> Arc<SimHooks> {
         SimHooks::with_faults(trace, choices, gates, Enabled::usual())
     }
@@ -78,6 +78,8 @@ struct Questions {
 
 impl Questions {
     fn new(choices: Choices, enabled: Enabled) -> Questions {
+        // A swarm's seed leaves kinds out by itself.
+        let enabled = if choices.asks_all() { Enabled::all() } else { enabled };
         let pinned = Arc::new(choices.unused_pins().into_iter().collect());
         Questions { choices, enabled, pinned, counts: Arc::default() }
     }

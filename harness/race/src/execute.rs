@@ -9,7 +9,8 @@ use photofinish_sim::trace::Trace;
 use photofinish_sim::tracing_layer;
 use photofinish_sim::world::{self, World, WorldConfig};
 
-use crate::outcome::{Judgement, Outcome, Request, RunReport, judge, of_judgement};
+use crate::explore::choices::ChoicePoint;
+use crate::outcome::{Answer, Judgement, Outcome, Request, RunReport, judge, of_judgement};
 use crate::scenario::{self, Scenario};
 use crate::scene::{Scene, StepError};
 use crate::switch::SwitchKind;
@@ -32,11 +33,12 @@ pub fn serve_if_zygote(system: &'static dyn System) {
 
 fn body(request: &[u8], trace: Trace) -> Vec<u8> {
     let system = *SYSTEM.get().expect("serve_if_zygote has set it");
+    let mut points = Vec::new();
     let report = match serde_json::from_slice(request) {
-        Ok(request) => run(system, &request, &trace),
+        Ok(request) => run(system, &request, &trace, &mut points),
         Err(e) => failed(&trace, format!("the request cannot be read: {e}")),
     };
-    serde_json::to_vec(&report).expect("a report is plain data")
+    serde_json::to_vec(&Answer { report, points }).expect("an answer is plain data")
 }
 
 fn failed(trace: &Trace, end: String) -> RunReport {
@@ -60,7 +62,7 @@ enum End {
     Failed(String),
 }
 
-fn run(system: &'static dyn System, request: &Request, trace: &Trace) -> RunReport {
+fn run(system: &'static dyn System, request: &Request, trace: &Trace, points: &mut Vec<ChoicePoint>) -> RunReport {
     let scenarios = match scenario::read(system, &request.source.clone().into()) {
         Ok(scenarios) => scenarios,
         Err(e) => return failed(trace, e.to_string()),
@@ -71,6 +73,7 @@ fn run(system: &'static dyn System, request: &Request, trace: &Trace) -> RunRepo
     let _recording = tracing_layer::install(trace, system.filter());
     let setup = setup(system, &scenario, request);
     let choices = Choices::new(request.choices, setup.pins.clone(), trace.clone());
+    let choices = if request.learn { choices.asking_all() } else { choices };
     let mut played = match play(system, &setup, &scenario, trace, &choices) {
         Ok(played) => played,
         Err(e) => return failed(trace, format!("the system could not be assembled: {e}")),
@@ -89,6 +92,9 @@ fn run(system: &'static dyn System, request: &Request, trace: &Trace) -> RunRepo
         _ => trace.with(|entries| judge(system, &scenario, entries)),
     };
     let report = report(judgement, &played.end, trace, &choices, virtual_ns);
+    if request.learn {
+        points.extend(choices.points().into_iter().map(ChoicePoint::from));
+    }
     // The verdict stands, and the process ends: what destructors would do now is no part of the run.
     std::mem::forget(played.live);
     played.world.abandon();

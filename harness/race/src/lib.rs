@@ -44,6 +44,7 @@
 pub mod catalogue;
 pub mod cli;
 pub mod execute;
+pub mod explore;
 pub mod mistake;
 pub mod options;
 pub mod outcome;

@@ -6,6 +6,7 @@ use photofinish_sim::choices::{Pins, Source as ChoiceSource};
 use photofinish_sim::trace::{Entry, EntryId};
 use serde::{Deserialize, Serialize};
 
+use crate::explore::choices::ChoicePoint;
 use crate::options::Options;
 use crate::property::{Property, Verdict, Violation, always_checked};
 use crate::scenario::{Scenario, Source};
@@ -24,6 +25,19 @@ pub(crate) struct Request {
     pub choices: ChoiceSource,
     /// Pins beside the scenario's own.
     pub pins: Pins,
+    /// Ask for every kind of fault, and tell all choices.
+    #[serde(default)]
+    pub learn: bool,
+}
+
+/// What a run's process answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Answer {
+    #[serde(flatten)]
+    pub report: RunReport,
+    /// All choices, where they were asked for.
+    #[serde(default)]
+    pub points: Vec<ChoicePoint>,
 }
 
 /// How a run ended.

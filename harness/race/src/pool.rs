@@ -9,8 +9,9 @@ use photofinish_sim::exit;
 use photofinish_sim::trace::Entry;
 use photofinish_sim::zygote::{Exit, Finished, Zygote};
 
+use crate::explore::choices::ChoicePoint;
 use crate::options::Options;
-use crate::outcome::{Outcome, Request, RunReport, judge};
+use crate::outcome::{Answer, Outcome, Request, RunReport, judge};
 use crate::report;
 use crate::run_id::{RunId, ScenarioRef};
 use crate::scenario::Scenario;
@@ -30,6 +31,9 @@ pub struct Job {
     pub source: ChoiceSource,
     /// Pinned choices.
     pub pins: Pins,
+    /// Ask for every kind of fault and tell all choices ([`Run::points`]). No part of the id: what is asked for and not
+    /// taken changes nothing.
+    pub learn: bool,
 }
 
 impl Job {
@@ -42,7 +46,7 @@ impl Job {
         pins: Pins,
     ) -> Job {
         let options = options.canonical(system.switches(), &scenario.reported_without);
-        Job { scenario, options, source, pins }
+        Job { scenario, options, source, pins, learn: false }
     }
     /// The id that replays it.
     pub fn id(&self) -> RunId {
@@ -60,6 +64,7 @@ impl Job {
             options: self.options.clone(),
             choices: self.source,
             pins: self.pins.clone(),
+            learn: self.learn,
         };
         serde_json::to_vec(&request).expect("a request is plain data")
     }
@@ -77,6 +82,8 @@ pub struct Run {
     pub output: String,
     /// Wall time, of this run alone.
     pub wall: Duration,
+    /// Its choices, in the order in which they were asked; empty unless [`Job::learn`].
+    pub points: Vec<ChoicePoint>,
 }
 
 /// Where a zygote cannot be started or talked to: a failure of the harness.
@@ -241,7 +248,9 @@ impl Worker {
         }
         let mut output = String::from_utf8_lossy(&first.stdout).into_owned();
         output.push_str(&String::from_utf8_lossy(&first.stderr));
-        Ok(Run { job: job.clone(), report, entries, output, wall: first.wall })
+        let answer = serde_json::from_slice::<Answer>(&first.report).ok().filter(|_| job.learn);
+        let points = answer.map(|answer| answer.points).unwrap_or_default();
+        Ok(Run { job: job.clone(), report, entries, output, wall: first.wall, points })
     }
 }
 

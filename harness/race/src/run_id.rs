@@ -2,6 +2,8 @@
 //!
 //! `pf1:<scenario>:<options>:<benign or s=N>:<pins>`, for instance
 //! `pf1:late-stop@shared:as-reported,+some-remedy:s=51:watch/driver/sandboxes/demo#4=+1.4s`.
+//! Besides `s=N`, `w=N` is a seed of a sweep's swarm (`w=N.ha`, `w=N.never` where it may draw more), and `q=N` a seed
+//! that draws nothing: what shrinking leaves where ids and jitter of the world matter.
 //! A scenario in a file is `<path>#<hash of its content>`, the path percent-encoded. No character needs quoting in sh.
 use std::fmt;
 use std::str::FromStr;
@@ -58,10 +60,7 @@ impl fmt::Display for ScenarioRef {
 impl fmt::Display for RunId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let RunId { scenario, options, source, pins } = self;
-        match source {
-            Source::Benign => write!(f, "{VERSION}:{scenario}:{options}:benign:{pins}"),
-            Source::Seed(seed) => write!(f, "{VERSION}:{scenario}:{options}:s={seed}:{pins}"),
-        }
+        write!(f, "{VERSION}:{scenario}:{options}:{source}:{pins}")
     }
 }
 
@@ -85,13 +84,7 @@ impl FromStr for RunId {
         }
         let scenario = scenario_ref(part("scenario")?).map_err(&wrong)?;
         let options = Options::parse(part("options")?).map_err(&wrong)?;
-        let source = match part("benign or s=N")? {
-            "benign" => Source::Benign,
-            s => match s.strip_prefix("s=").and_then(|n| n.parse().ok().filter(|seed: &u64| seed.to_string() == n)) {
-                Some(seed) => Source::Seed(seed),
-                None => return Err(wrong(format!("expected benign or s=N, found `{s}`"))),
-            },
-        };
+        let source = part("benign or s=N")?.parse().map_err(|e| wrong(format!("{e}")))?;
         let pins = part("pins")?.parse().map_err(|e| wrong(format!("{e}")))?;
         Ok(RunId { scenario, options, source, pins })
     }
@@ -135,6 +128,8 @@ mod tests {
         for id in [
             "pf1:late-stop-snapshot-after-stopped:as-reported:s=51:watch/driver/sandboxes/demo#4=+1.4s",
             "pf1:late-stop@shared::benign:",
+            "pf1:late-stop::w=7.ha:",
+            "pf1:late-stop::q=7:a=yes",
             "pf1:a:bare,+x,-y,turmoil:s=18446744073709551615:a/b=yes,c=no",
             "pf1:scenarios/my%20race%3A1.yaml#0123456789ab@managed::benign:",
         ] {

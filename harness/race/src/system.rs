@@ -168,10 +168,7 @@ impl Setup {
     }
     /// The world's seed: that of the run, or 0 when it is benign.
     pub fn seed(&self) -> u64 {
-        match self.source {
-            Source::Benign => 0,
-            Source::Seed(seed) => seed,
-        }
+        self.source.seed()
     }
     /// The environment of one host.
     pub fn env(&self, host: &str) -> IndexMap<String, String> {

@@ -237,7 +237,7 @@ mod tests {
             let options = s.options.canonical(Small.switches(), &scenarios[0].reported_without);
             let seed = match s.source {
                 ChoiceSource::Benign => String::new(),
-                ChoiceSource::Seed(seed) => format!(" s={seed}"),
+                source => format!(" {source}"),
             };
             let expected = match &s.expected {
                 Expected::Violates(names) => names.join("+"),

@@ -21,25 +21,16 @@
 //! ```
 
 pub use crate::pins::{Pins, key, parse_delay, print_delay};
+pub use crate::source::{Legal, Source};
 
 use crate::legality::{Allowed, Fault};
 use crate::trace::Trace;
 use indexmap::IndexMap;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-/// Where the answers to unpinned questions come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Source {
-    /// Every choice takes its default: nothing goes wrong, nothing is late.
-    Benign,
-    /// Faults are drawn, each choice by this seed and its key.
-    Seed(u64),
-}
 
 /// An extra delay that a point may take.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +60,8 @@ pub struct Point {
     pub fault: Option<&'static Fault>,
     /// Whether it was pinned.
     pub pinned: bool,
+    /// When it was first asked for: virtual time since the world's start, nanoseconds.
+    pub at_ns: u64,
 }
 
 /// A pin, or a question, that does not fit its point. The default was taken.
@@ -109,6 +102,7 @@ pub struct Choices(Arc<Mutex<State>>);
 struct State {
     policy: Policy,
     pins: Pins,
+    asks_all: bool,
     /// Delays for whole families of points, the newest last: [`Choices::slow`].
     slow: Vec<(String, Duration)>,
     trace: Trace,
@@ -121,19 +115,33 @@ struct Asked {
     kind: Kind,
     answer: Answer,
     pinned: bool,
+    at_ns: u64,
 }
 
 impl Choices {
-    /// Choices of a run. Pins come first, then the source. Draws only faults that any cluster may show.
+    /// Choices of a run. Pins come first, then the source. Draws only faults that any cluster may show, unless the source
+    /// says more.
     pub fn new(source: Source, pins: Pins, trace: Trace) -> Choices {
-        Choices::with_allowed(source, pins, trace, Allowed::default())
+        Choices::with_allowed(source, pins, trace, source.allowed())
     }
 
     /// As [`Choices::new`], where also the faults in `allowed` may be drawn.
     pub fn with_allowed(source: Source, pins: Pins, trace: Trace, allowed: Allowed) -> Choices {
         let policy = Policy { source, allowed };
-        let state = State { policy, pins, slow: Vec::new(), trace, asked: IndexMap::new(), problems: Vec::new() };
-        Choices(Arc::new(Mutex::new(state)))
+        let asks_all = matches!(source, Source::Swarm(..));
+        let (asked, problems) = (IndexMap::new(), Vec::new());
+        Choices(Arc::new(Mutex::new(State { policy, pins, asks_all, slow: Vec::new(), trace, asked, problems })))
+    }
+
+    /// The same, where whoever asks for few kinds of faults by default is to ask for all: to learn what could be pinned.
+    pub fn asking_all(self) -> Choices {
+        self.state().asks_all = true;
+        self
+    }
+
+    /// Whether all kinds of faults are to be asked for, also those that a plain seed does not draw.
+    pub fn asks_all(&self) -> bool {
+        self.state().asks_all
     }
 
     /// All defaults, nothing pinned, a trace of its own: for tests.
@@ -239,7 +247,8 @@ impl Choices {
             let draft = state.trace.entry("choice", key.to_owned()).text(format!("{key}={value}"));
             draft.field("value", value).field("default", default).record();
         }
-        state.asked.insert(key.to_owned(), Asked { kind, answer, pinned });
+        let at_ns = crate::state::now().as_nanos() as u64;
+        state.asked.insert(key.to_owned(), Asked { kind, answer, pinned, at_ns });
         answer
     }
 }
@@ -269,6 +278,7 @@ impl Asked {
             alternatives: self.kind.alternatives(),
             fault: self.kind.fault(),
             pinned: self.pinned,
+            at_ns: self.at_ns,
         }
     }
 }
@@ -313,6 +323,14 @@ impl Kind {
             Kind::Delay(spec) => Some(spec.fault),
             Kind::Flip(fault) => Some(fault),
             Kind::Pick(_) => None,
+        }
+    }
+
+    /// The kind of fault, by which swarms leave points out; of picks, the first part of the key.
+    fn family<'a>(&self, key: &'a str) -> &'a str {
+        match self.fault() {
+            Some(fault) => fault.name,
+            None => key.split('/').next().unwrap_or(key),
         }
     }
 
@@ -382,7 +400,11 @@ struct Policy {
 impl Policy {
     /// What a choice takes that leaves its default; `None` for the default. Depends on the seed and the key alone.
     fn draw(&self, key: &str, kind: &Kind, odds: f64) -> Option<Answer> {
-        let Source::Seed(seed) = self.source else { return None };
+        let (seed, odds) = match self.source {
+            Source::Benign | Source::Quiet(_) => return None,
+            Source::Seed(seed) => (seed, odds),
+            Source::Swarm(seed, _) => (seed, odds * swarm_factor(seed, kind.family(key))?),
+        };
         if kind.fault().is_some_and(|fault| !self.allowed.permits(fault.legality)) {
             return None;
         }
@@ -397,6 +419,17 @@ impl Policy {
             Kind::Pick(names) => Answer::Pick(rng.random_range(1..names.len())),
         })
     }
+}
+
+/// How often a kind of fault is part of a swarm's run, and by what its usual odds are multiplied then.
+const SWARM_PART: f64 = 0.3;
+const SWARM_FACTORS: [f64; 3] = [0.3, 1.0, 3.0];
+
+/// What a swarm's seed makes of a kind of fault; `None` if it leaves it out.
+fn swarm_factor(seed: u64, family: &str) -> Option<f64> {
+    let mut rng =
+        StdRng::seed_from_u64(xxhash_rust::xxh3::xxh3_64_with_seed(format!("swarm/{family}").as_bytes(), seed));
+    rng.random_bool(SWARM_PART).then(|| SWARM_FACTORS[rng.random_range(0..SWARM_FACTORS.len())])
 }
 
 /// The point `at` (0.0 to 1.0) of a logarithmic scale from `min` to `max`, to two significant digits.

@@ -219,3 +219,50 @@ fn slowed_delays_are_as_long_as_the_newest_rule_says_unless_they_are_pinned() {
     assert_eq!(choices.delay("call/a/GET/pods#1", &never), secs(2), "what was answered stays answered");
     assert!(!choices.flip("call/a/GET/pods#6", &LATE, 0.0));
 }
+
+#[test]
+fn a_swarm_leaves_most_kinds_out_and_draws_the_others_by_seed_and_key_alone() {
+    static KINDS: [Fault; 8] = [kind("a"), kind("b"), kind("c"), kind("d"), kind("e"), kind("f"), kind("g"), kind("h")];
+    const fn kind(name: &'static str) -> Fault {
+        Fault { name, legality: Legality::Always, contract: "" }
+    }
+    let drawn = |seed: u64, order: &[usize]| {
+        let choices = Choices::new(Source::Swarm(seed, Legal::Always), Pins::default(), Trace::new());
+        let mut all: Vec<(usize, usize, bool)> = order
+            .iter()
+            .flat_map(|kind| (0..50).map(move |n| (*kind, n)))
+            .map(|(kind, n)| (kind, n, choices.flip(&format!("x/{}#{n}", KINDS[kind].name), &KINDS[kind], 0.2)))
+            .collect();
+        all.sort_unstable();
+        all
+    };
+    let (mut parts, mut differ) = (0, 0);
+    for seed in 0..50 {
+        let once = drawn(seed, &[0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(once, drawn(seed, &[7, 6, 5, 4, 3, 2, 1, 0]));
+        let kinds = (0..8).filter(|kind| once.iter().any(|(k, _, yes)| k == kind && *yes)).count();
+        parts += kinds;
+        differ += usize::from(once != drawn(seed + 1, &[0, 1, 2, 3, 4, 5, 6, 7]));
+    }
+    assert!((80..160).contains(&parts), "{parts} of 400 kinds were drawn: about 3 in 10 are to be");
+    assert!(differ > 40);
+}
+
+#[test]
+fn a_swarm_draws_no_fault_beyond_its_legality_and_a_quiet_seed_none() {
+    let ha = |source| {
+        let choices = Choices::new(source, Pins::default(), Trace::new());
+        (0..50).any(|n| choices.flip(&format!("ha#{n}"), &TRAVEL, 1.0))
+    };
+    assert!((0..50).all(|seed| !ha(Source::Swarm(seed, Legal::Always)) && !ha(Source::Quiet(seed))));
+    assert!((0..50).any(|seed| ha(Source::Swarm(seed, Legal::Ha))));
+}
+
+#[test]
+fn points_tell_when_they_were_asked_for_and_all_kinds_are_asked_for_where_it_is_wanted() {
+    assert!(!Choices::benign().asks_all() && Choices::benign().asking_all().asks_all());
+    assert!(Choices::new(Source::Swarm(1, Legal::Always), Pins::default(), Trace::new()).asks_all());
+    let choices = Choices::benign();
+    choices.flip("x", &TRAVEL, 1.0);
+    assert_eq!(choices.points()[0].at_ns, 0);
+}

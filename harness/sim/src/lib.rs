@@ -127,6 +127,7 @@ pub mod legality;
 pub(crate) mod memory;
 mod net;
 pub mod pins;
+pub mod source;
 pub mod state;
 mod symbols;
 mod threads;

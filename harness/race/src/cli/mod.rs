@@ -1,4 +1,4 @@
-//! The command line: `list`, `run`, `replay`, `check`, `remedies`.
+//! The command line: `list`, `run`, `replay`, `check`, `remedies`, and a file each for what explores.
 //!
 //! Exit codes: 0 all hold; 1 violated, vacuous, stuck or crashed; 2 bad input, or a step that the engine cannot do;
 //! 3 nondeterministic, wall limit, failure of the harness. The highest wins.
@@ -23,7 +23,11 @@ use crate::switch::{Switch, SwitchKind};
 use crate::system::{Engine, System};
 use output::{Output, complain, json_line, note};
 
+mod choices;
+mod interrupt;
 mod output;
+mod progress;
+mod sweep;
 
 /// Exit code: bad input.
 const BAD_INPUT: u8 = 2;
@@ -74,6 +78,10 @@ enum Command {
     },
     /// Print the remedies and mutants that the system knows.
     Remedies,
+    /// Print where a scenario's benign run could go another way: each choice with its alternatives and who may take them.
+    Choices(choices::ChoicesArgs),
+    /// Run scenarios with faults drawn by many seeds, and group what fails.
+    Sweep(sweep::SweepArgs),
 }
 
 #[derive(Args)]
@@ -168,6 +176,8 @@ pub(crate) fn run(system: &'static dyn System, args: impl Iterator<Item = OsStri
             let seeds = seeds.or(seed.map(|s| (s, s)));
             run_scenarios(system, &scenarios, seed.is_none(), seeds, &options, &how, &mut output)
         }
+        Command::Choices(args) => choices::choices(system, &args, &mut output),
+        Command::Sweep(args) => sweep::sweep(system, &args, &mut output),
         Command::Replay { run_id, how } => replay(system, &run_id, &how, &mut output),
     };
     let code = done.unwrap_or_else(|bad| {
@@ -244,19 +254,7 @@ fn run_scenarios(
     output: &mut Output,
 ) -> Result<u8, BadInput> {
     let options = options.options(system.switches())?;
-    let scenarios = match names {
-        [] => catalogue::all(system)?,
-        names => {
-            let mut found = Vec::new();
-            for name in names {
-                found.extend(catalogue::find(system, name)?);
-            }
-            found
-        }
-    };
-    if scenarios.is_empty() {
-        return Err(BadInput::new("the system has no scenarios").help("name a scenario file"));
-    }
+    let scenarios = selected(system, names)?;
     let job = |scenario: &Arc<Scenario>, source| Job::new(system, scenario.clone(), &options, source, Pins::default());
     let width = width(scenarios.iter().map(|s| s.name.as_str()));
     let mut printer = Printer { system, how, output, width, code: 0, done: 0, failed: 0, refused: 0 };
@@ -276,6 +274,19 @@ fn run_scenarios(
         }
     }
     Ok(printer.code)
+}
+
+/// The scenarios of these names and files; all built-in ones if there are none.
+fn selected(system: &dyn System, names: &[String]) -> Result<Vec<Arc<Scenario>>, BadInput> {
+    let mut found = Vec::new();
+    for name in names {
+        found.extend(catalogue::find(system, name)?);
+    }
+    let found = if names.is_empty() { catalogue::all(system)? } else { found };
+    match found.is_empty() {
+        true => Err(BadInput::new("the system has no scenarios").help("name a scenario file")),
+        false => Ok(found),
+    }
 }
 
 fn replay(system: &'static dyn System, id: &str, how: &HowArgs, output: &mut Output) -> Result<u8, BadInput> {
@@ -426,6 +437,7 @@ impl Printer<'_> {
 fn seed_line(run: &Run) -> String {
     let seed = match run.job.source {
         ChoiceSource::Seed(seed) => format!("seed {seed}"),
+        ChoiceSource::Swarm(..) | ChoiceSource::Quiet(_) => run.job.source.to_string(),
         ChoiceSource::Benign => "benign".to_owned(),
     };
     format!("{seed}: {} {}", run.report.outcome, run.report.violated().join(", ")).trim_end().to_owned()

@@ -7,6 +7,7 @@ use photofinish_sim::choices::Source as ChoiceSource;
 use photofinish_sim::trace::Entry;
 use serde::Serialize;
 
+use crate::explore::fingerprint::Fingerprint;
 use crate::mistake::BadInput;
 use crate::outcome::{Broken, Outcome};
 use crate::pool::Run;
@@ -79,6 +80,9 @@ struct JsonLine<'r> {
     property: Option<&'r str>,
     violations: &'r [Broken],
     vacuous: &'r [String],
+    /// What a failing run is known by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fingerprint: Option<String>,
     /// Why the run ended before its script did.
     end: Option<&'r str>,
     trace_hash: &'r str,
@@ -97,12 +101,13 @@ pub(super) fn json_line(run: &Run, with_trace: bool) -> String {
         run_id: run.job.id().to_string(),
         seed: match run.job.source {
             ChoiceSource::Benign => None,
-            ChoiceSource::Seed(seed) => Some(seed),
+            source => Some(source.seed()),
         },
         outcome: report.outcome,
         property: report.property(),
         violations: &report.violations,
         vacuous: &report.vacuous,
+        fingerprint: Fingerprint::of(report, &run.entries).map(|f| f.short()),
         end: report.end.as_deref(),
         trace_hash: &report.trace_hash,
         virtual_ms: report.virtual_ns as f64 / 1e6,

@@ -1,0 +1,268 @@
+//! The commands that explore, end to end, with the toy system: started with `TOY_PROGRAM` set, this test is the program.
+mod toy;
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Output, Stdio};
+
+use libtest_mimic::{Arguments, Trial};
+use serde_json::Value;
+
+fn main() -> ExitCode {
+    if photofinish_sim::zygote::inside() || std::env::var_os("TOY_PROGRAM").is_some() {
+        return photofinish::cli::main(&toy::TOY);
+    }
+    let tests: &[(&str, fn())] = &[
+        ("choices lists each choice of the benign run with its alternatives", choices_lists_each_choice),
+        ("a sweep groups what fails, and each printed run id replays", a_sweep_groups_what_fails),
+        ("with --json a sweep has one line a run and a summary", a_sweep_ends_with_a_summary),
+        ("a sweep that finds nothing says what that shows", a_sweep_that_finds_nothing),
+        ("what failed is remembered and replayed first", what_failed_is_remembered),
+        ("a corrupt remembered run is told, set aside, and not fatal", a_corrupt_remembered_run),
+        ("shards of a sweep merge to the whole", shards_merge),
+        ("a full disk for --out is told, and nothing found is lost", a_full_disk_for_out),
+        ("Ctrl-C ends a sweep early and keeps what is there", an_interrupt_keeps_what_is_there),
+        ("a sweep's time ends it", time_ends_a_sweep),
+        ("bad input is exit code 2 and says what was expected", bad_input),
+    ];
+    let trials = tests.iter().map(|(name, test)| {
+        let test = *test;
+        Trial::test(*name, move || {
+            test();
+            Ok(())
+        })
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+}
+
+/// A folder of its own for a test, that goes with the value: commands run in it and remember there.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("photofinish-explore-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder");
+        Folder(path)
+    }
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
+        command.args(args).env("TOY_PROGRAM", "1").env_remove("NO_COLOR").current_dir(&self.0);
+        command
+    }
+    /// What the program did: exit code, standard output, standard error.
+    fn toy(&self, args: &[&str]) -> (i32, String, String) {
+        ended(self.command(args).output().expect("the program starts"))
+    }
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn ended(output: Output) -> (i32, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
+    (output.status.code().expect("no signal"), text(&output.stdout), text(&output.stderr))
+}
+
+fn json(stdout: &str) -> Vec<Value> {
+    stdout.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+}
+
+/// The program's arguments of a command that it printed.
+fn replayed_id(out: &str) -> String {
+    let at = out.find(" replay 'pf1:").unwrap_or_else(|| panic!("a replay command in:\n{out}"));
+    out[at..].split('\'').nth(1).expect("a quoted id").to_owned()
+}
+
+fn remembered(folder: &Folder) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(folder.path(".photofinish")).map(|files| files.flatten().map(|f| f.path()).collect());
+    let mut files: Vec<PathBuf> = files.unwrap_or_default();
+    files.sort();
+    files
+}
+
+fn choices_lists_each_choice() {
+    let folder = Folder::new("choices");
+    let (code, out, err) = folder.toy(&["choices", "lossy-line"]);
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    assert!(out.contains("lose/server/reply#1=no | yes  lost-reply, always"), "{out}");
+    assert!(out.ends_with("lossy-line: 3 choices, 3 alternatives\n"), "{out}");
+    let (code, out, _) = folder.toy(&["choices", "lossy-line", "--json"]);
+    let lines = json(&out);
+    assert_eq!((code, lines.len()), (0, 3));
+    for (n, line) in lines.iter().enumerate() {
+        assert_eq!(line["key"], format!("lose/server/reply#{}", n + 1));
+        assert_eq!(
+            (&line["default"], &line["alternatives"][0], &line["legality"]),
+            (&"no".into(), &"yes".into(), &"always".into())
+        );
+        assert!(line["at_ns"].as_u64().is_some_and(|at| at > 0) && line["contract"].is_string(), "{line}");
+    }
+}
+
+const FAILING: [&str; 5] = ["sweep", "lossy-line", "--as-reported", "--seeds", "40"];
+
+fn a_sweep_groups_what_fails() {
+    let folder = Folder::new("groups");
+    let (code, out, err) = folder.toy(&FAILING);
+    assert_eq!((code, err.as_str()), (1, ""), "{out}");
+    assert!(out.contains("violated set-succeeds of client  lossy-line  ["), "{out}");
+    assert!(out.contains(" of 40 runs ("), "{out}");
+    assert!(out.contains("clean runs for 95 % confidence; first after "), "{out}");
+    assert!(out.contains("\n40 runs in "), "{out}");
+    let id = replayed_id(&out);
+    assert!(id.starts_with("pf1:lossy-line:as-reported:w="), "{id}");
+    let (code, out, _) = folder.toy(&["replay", &id, "--json"]);
+    let run = json(&out).remove(0);
+    assert_eq!((code, &run["property"]), (1, &"set-succeeds".into()), "{run}");
+    assert_eq!(run["run_id"].as_str(), Some(id.as_str()));
+    // A plain seed draws the same as `run` does.
+    let folder = Folder::new("plain");
+    let (code, out, _) = folder.toy(&["sweep", "lossy-line", "--as-reported", "--seeds", "1", "--strategy", "plain"]);
+    assert_eq!((code, replayed_id(&out).as_str()), (1, "pf1:lossy-line:as-reported:s=1:"), "{out}");
+}
+
+fn a_sweep_ends_with_a_summary() {
+    let folder = Folder::new("summary");
+    let (code, out, _) = folder.toy(&[&FAILING[..], &["--json", "--jobs", "1"]].concat());
+    let mut lines = json(&out);
+    let summary = lines.pop().expect("a line");
+    assert_eq!((code, lines.len()), (1, 40));
+    let violated: Vec<&Value> = lines.iter().filter(|l| l["outcome"] == "violated").collect();
+    assert_eq!((&summary["summary"], &summary["runs"]), (&"sweep".into(), &40.into()), "{summary}");
+    assert_eq!(summary["violations"], violated.len());
+    assert!(summary["seconds"].as_f64().is_some_and(|s| s > 0.0) && summary["ended"].is_null(), "{summary}");
+    let finding = &summary["findings"][0];
+    assert_eq!(finding["fingerprint"], violated[0]["fingerprint"]);
+    let at = lines.iter().position(|l| l["outcome"] == "violated").expect("one") + 1;
+    assert_eq!(finding["found_after_runs"], at);
+    assert!(finding["found_after_seconds"].is_number() && finding["property"] == "set-succeeds", "{finding}");
+    assert!(lines.iter().any(|l| l["run_id"] == finding["run_id"]), "{finding}");
+}
+
+fn a_sweep_that_finds_nothing() {
+    let folder = Folder::new("nothing");
+    let (code, out, err) = folder.toy(&["sweep", "lossy-line", "--seeds", "30", "--from", "100"]);
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    assert!(
+        out.ends_with("found in 0 of 30 runs: with 95 % confidence in less than 10.00 % (rule of three)\n"),
+        "{out}"
+    );
+    assert!(remembered(&folder).is_empty());
+}
+
+fn what_failed_is_remembered() {
+    let folder = Folder::new("remembered");
+    assert_eq!(folder.toy(&FAILING).0, 1);
+    let files = remembered(&folder);
+    assert!(!files.is_empty() && files.iter().all(|f| f.extension().is_some_and(|e| e == "json")), "{files:?}");
+    let (code, out, _) =
+        folder.toy(&["sweep", "lossy-line", "--as-reported", "--seeds", "1", "--from", "100000", "--json"]);
+    let lines = json(&out);
+    let kept: Value = serde_json::from_slice(&std::fs::read(&files[0]).expect("a file")).expect("JSON");
+    assert_eq!((code, &lines[0]["run_id"]), (1, &kept["run_id"]), "{out}");
+    let summary = lines.last().expect("a line");
+    assert_eq!((&summary["replayed"], &summary["runs"]), (&files.len().into(), &(files.len() + 1).into()), "{summary}");
+    // With the remedies it is replayed as well, and holds.
+    let (code, out, _) = folder.toy(&["sweep", "lossy-line", "--seeds", "1", "--json"]);
+    let lines = json(&out);
+    assert_eq!((code, &lines[0]["outcome"]), (0, &"holds".into()), "{out}");
+    assert_eq!(lines[0]["run_id"], kept["run_id"].as_str().expect("an id").replace("as-reported", ""));
+    // Other scenarios have nothing to do with it.
+    let (_, out, _) = folder.toy(&["sweep", "fresh-read", "--seeds", "1", "--json"]);
+    assert_eq!(json(&out).last().expect("a line")["replayed"], 0);
+}
+
+fn a_corrupt_remembered_run() {
+    let folder = Folder::new("corrupt");
+    std::fs::create_dir_all(folder.path(".photofinish")).expect("a folder");
+    std::fs::write(folder.path(".photofinish/x.json"), "{\"v\": 1, \"run").expect("a file");
+    let sweep = ["sweep", "lossy-line", "--seeds", "1"];
+    let (code, out, err) = folder.toy(&sweep);
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(err.contains("x.json cannot be read: ") && err.contains("set aside as .photofinish/x.corrupt"), "{err}");
+    assert_eq!(remembered(&folder), [folder.path(".photofinish/x.corrupt")]);
+    assert_eq!(folder.toy(&sweep).2, "");
+}
+
+fn shards_merge() {
+    let folder = Folder::new("shards");
+    let ids = |out: &Path| -> Vec<String> {
+        let mut ids: Vec<String> = json(&std::fs::read_to_string(out).expect("a file"))
+            .iter()
+            .map(|l| l["run_id"].as_str().expect("an id").to_owned())
+            .collect();
+        ids.sort();
+        ids
+    };
+    for shard in ["1/2", "2/2"] {
+        let out = ["--seeds", "5", "--shard", shard, "--out", "parts.jsonl"];
+        assert_eq!(folder.toy(&[&["sweep", "lossy-line"], &out[..]].concat()).0, 0);
+    }
+    assert_eq!(folder.toy(&["sweep", "lossy-line", "--seeds", "5", "--out", "whole.jsonl"]).0, 0);
+    let whole = ids(&folder.path("whole.jsonl"));
+    assert_eq!(whole.len(), 5);
+    assert_eq!(ids(&folder.path("parts.jsonl")), whole);
+}
+
+fn a_full_disk_for_out() {
+    let folder = Folder::new("full");
+    let (code, out, err) = folder.toy(&[&FAILING[..], &["--out", "/dev/full"]].concat());
+    assert_eq!(code, 3, "{out}{err}");
+    assert!(err.contains("error: /dev/full takes no more lines: No space left on device"), "{err}");
+    assert_eq!(err.lines().count(), 1, "told once: {err}");
+    assert!(out.contains("violated set-succeeds of client") && out.contains("\n40 runs in "), "{out}");
+}
+
+fn an_interrupt_keeps_what_is_there() {
+    let folder = Folder::new("interrupt");
+    let args = ["sweep", "lossy-line", "--as-reported", "--time", "1h", "--json"];
+    let mut process = folder.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines().map(|line| line.expect("text"));
+    let mut all: Vec<String> = Vec::new();
+    while !all.last().is_some_and(|line| line.contains("\"violated\"")) {
+        all.push(lines.next().expect("a run"));
+    }
+    // SAFETY: sends a signal to a child that has not been waited for.
+    assert_eq!(unsafe { libc::kill(process.id() as i32, libc::SIGINT) }, 0);
+    all.extend(lines);
+    assert_eq!(process.wait().expect("it ends").code(), Some(1));
+    let summary = json(&all.join("\n")).pop().expect("a line");
+    assert_eq!((&summary["ended"], &summary["runs"]), (&"interrupted".into(), &(all.len() - 1).into()), "{summary}");
+    assert_eq!(summary["findings"][0]["property"], "set-succeeds");
+    assert!(!remembered(&folder).is_empty());
+}
+
+fn time_ends_a_sweep() {
+    let folder = Folder::new("time");
+    let (code, out, err) = folder.toy(&["sweep", "lossy-line", "--time", "1s"]);
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    assert!(out.contains("; the time is over\n"), "{out}");
+}
+
+fn bad_input() {
+    let folder = Folder::new("bad");
+    for (args, expected) in [
+        (&["sweep", "lossy-lin"][..], "did you mean `lossy-line`?"),
+        (&["sweep", "--shard", "3/2"], "expected i/n with 1 <= i <= n"),
+        (&["sweep", "--legal", "often"], "expected always, ha or never"),
+        (&["sweep", "--seeds", "0"], "0 is not in 1.."),
+        (&["sweep", "--jobs", "0"], "0 is not in 1.."),
+        (&["sweep", "--time", "soon"], "expected a duration such as 10s"),
+        (&["sweep", "--out", "no/such/folder/x.jsonl"], "--out no/such/folder/x.jsonl: the file cannot be opened"),
+        (&["sweep", "--with", "retri"], "did you mean `retry`?"),
+        (&["sweep", "--strategy", "plain", "--legal", "ha"], "plain seeds draw only"),
+        (&["choices", "lossy-lin"], "did you mean `lossy-line`?"),
+        (&["choices"], "<NAME|FILE>"),
+        (&["replay", "pf1:lossy-line::w=1.often:"], "expected benign or s=N, found `w=1.often`"),
+    ] {
+        let (code, out, err) = folder.toy(args);
+        assert_eq!((code, out.as_str()), (2, ""), "{args:?}: {err}");
+        assert!(err.contains(expected), "{args:?}: {expected:?} in:\n{err}");
+    }
+}
