@@ -128,7 +128,21 @@ mod tests {
 
     #[test]
     fn what_is_no_source_is_refused() {
-        for text in ["", "s", "s=", "s=x", "x=1", "benign=1", "w=1.", "w=1.always", "w=.ha", "w=1.ha.ha", "s=1.ha", "s=01", "w=+1"] {
+        for text in [
+            "",
+            "s",
+            "s=",
+            "s=x",
+            "x=1",
+            "benign=1",
+            "w=1.",
+            "w=1.always",
+            "w=.ha",
+            "w=1.ha.ha",
+            "s=1.ha",
+            "s=01",
+            "w=+1",
+        ] {
             assert_eq!(text.parse::<Source>(), Err(NoSource(text.to_owned())), "{text}");
         }
     }
