@@ -55,6 +55,7 @@ mod server;
 pub mod sim;
 mod store;
 mod strategic;
+mod tokens;
 mod typed;
 mod watch;
 mod write;

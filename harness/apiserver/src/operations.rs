@@ -94,6 +94,7 @@ impl<'a> Operation<'a> {
                 _ => Err(ApiError::method_not_allowed()),
             },
             (Some("finalize"), Verb::Update) if self.is_namespace() => self.finalize(),
+            (Some("token"), Verb::Create) if self.is_core("serviceaccounts") => self.token(),
             (Some("ephemeralcontainers"), verb) if pods::graceful(self.resource) => match verb {
                 Verb::Get => self.get().await,
                 Verb::Update | Verb::Patch => self.update(verb, Part::EphemeralContainers),
@@ -122,7 +123,6 @@ impl<'a> Operation<'a> {
     fn no_subresource(&self, name: &str) -> Result<Answer, ApiError> {
         let known = match &*self.resource.plural {
             "services" | "nodes" => &["proxy"][..],
-            "serviceaccounts" => &["token"][..],
             _ => &[][..],
         };
         Err(if known.contains(&name) {
@@ -134,8 +134,18 @@ impl<'a> Operation<'a> {
         })
     }
 
+    fn is_core(&self, plural: &str) -> bool {
+        self.resource.group.is_empty() && self.resource.plural == plural
+    }
+
     fn is_namespace(&self) -> bool {
-        self.resource.group.is_empty() && self.resource.plural == "namespaces"
+        self.is_core("namespaces")
+    }
+
+    /// Types whose deletion answers with the object rather than with a `Status`.
+    fn shows_deleted(&self) -> bool {
+        let core = ["namespaces", "persistentvolumeclaims", "persistentvolumes", "serviceaccounts", "services"];
+        core.iter().any(|plural| self.is_core(plural))
     }
 
     pub(crate) fn namespace(&self) -> &'a str {
@@ -312,6 +322,9 @@ impl<'a> Operation<'a> {
                 name = write::name(self.resource, &mut sent, clock::suffix)?;
             }
         }
+        if self.is_core("pods") {
+            self.check_account(history, &name, &sent)?;
+        }
         let key = self.resource.key(self.namespace(), &name);
         let stored = write::created(self.subject(&name), sent, way, clock::now(), || next_address(history))?;
         if let Some(existing) = history.get(self.table, &key) {
@@ -323,6 +336,20 @@ impl<'a> Operation<'a> {
         }
         let object = history.commit(self.table, &key, Some(stored));
         Ok(Answer::bytes(StatusCode::CREATED, self.shown(&object), Some(object.revision)))
+    }
+
+    /// A pod's ServiceAccount must be there. The `default` one is taken for granted: no controller makes it here.
+    fn check_account(&self, history: &History, name: &str, pod: &Value) -> Result<(), ApiError> {
+        let of = |field: &str| pod["spec"][field].as_str().filter(|account| !account.is_empty());
+        let account = of("serviceAccountName").or(of("serviceAccount")).unwrap_or("default");
+        let Some(table) = position(history, "serviceaccounts") else { return Ok(()) };
+        let namespace = self.namespace();
+        if account == "default" || history.get(table, &format!("{namespace}/{account}")).is_some() {
+            return Ok(());
+        }
+        let why =
+            format!("error looking up service account {namespace}/{account}: serviceaccount {account:?} not found");
+        Err(ApiError::forbidden(self.resource, name, why, None))
     }
 
     /// PUT and PATCH.
@@ -426,6 +453,7 @@ impl<'a> Operation<'a> {
             let body = match plan {
                 Deletion::Pending => self.shown(&existing),
                 Deletion::Mark(next) | Deletion::Remove { mark: Some(next) } => self.shown_unstored(next),
+                Deletion::Remove { mark: None } if self.shows_deleted() => self.shown(&existing),
                 Deletion::Remove { mark: None } => self.deleted_status(&existing),
             };
             return Ok(Answer::bytes(StatusCode::OK, body, None));
@@ -433,7 +461,7 @@ impl<'a> Operation<'a> {
         let marked = matches!(plan, Deletion::Remove { mark: Some(_) });
         Ok(match carry_out(&mut history, self.table, &key, plan) {
             None => Answer::bytes(StatusCode::OK, self.shown(&existing), None),
-            Some(after) if marked || history.get(self.table, &key).is_some() || self.is_namespace() => {
+            Some(after) if marked || history.get(self.table, &key).is_some() || self.shows_deleted() => {
                 Answer::bytes(StatusCode::OK, self.shown(&after), Some(after.revision))
             }
             Some(gone) => Answer::bytes(StatusCode::OK, self.deleted_status(&existing), Some(gone.revision)),

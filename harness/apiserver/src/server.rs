@@ -22,7 +22,7 @@ use crate::response::{Body, Lost};
 use crate::route::{self, Found};
 use crate::store::Store;
 use crate::writer::Writer;
-use crate::{body, crd, yaml};
+use crate::{body, clock, crd, tokens, yaml};
 
 /// Anything that can go wrong while a request's body is read.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -363,6 +363,14 @@ impl ApiServer {
         query: &Query,
         body: Bytes,
     ) -> (Response<Body>, Option<u64>) {
+        if place.group == tokens::GROUP && place.plural == "tokenreviews" && place.version == "v1" {
+            let review = || tokens::review(&self.shared.store.lock(), &body, clock::now());
+            let answer = if method == Method::POST { review() } else { Err(ApiError::method_not_allowed()) };
+            return match answer {
+                Ok(review) => (json(StatusCode::CREATED, review.to_string().into()), None),
+                Err(error) => (refusal(&error), None),
+            };
+        }
         let verb = Verb::of(method, &place, query);
         let found = route::find(&mut self.shared.store.lock(), &place, verb, query);
         let Found { table, resource, version, wait } = match found {

@@ -8,7 +8,7 @@ use super::{Answer, Operation, carry_out};
 use crate::delete;
 use crate::error::{ApiError, Cause};
 use crate::write::{self, Part};
-use crate::{clock, ownership, pods};
+use crate::{clock, ownership, pods, tokens};
 
 impl Operation<'_> {
     /// `pods/binding`.
@@ -65,6 +65,15 @@ impl Operation<'_> {
         Ok(Answer::status(StatusCode::CREATED, &status, revision))
     }
 
+    /// `serviceaccounts/token`.
+    pub(super) fn token(&self) -> Result<Answer, ApiError> {
+        let history = self.store.lock();
+        let account = history.get(self.table, &self.key()).map(|account| account.value());
+        let account = account.map(|account| &**account);
+        let made = tokens::request(&history, account, self.resource, self.name(), self.body, clock::now())?;
+        Ok(Answer::status(StatusCode::CREATED, &made, None))
+    }
+
     /// `pods/log`, where no kubelet writes any.
     pub(super) fn log(&self) -> Result<Answer, ApiError> {
         match self.host()? {
@@ -114,6 +123,9 @@ impl Operation<'_> {
         );
         if next == **existing.value() {
             return Ok(Answer::bytes(StatusCode::OK, self.shown(&existing), None));
+        }
+        if self.dry_run() {
+            return Ok(Answer::bytes(StatusCode::OK, self.shown_unstored(next), None));
         }
         if terminating && left.is_empty() && next["metadata"].get("finalizers").is_none() {
             let gone = history.commit(self.table, &key, None);
