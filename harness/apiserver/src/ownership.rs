@@ -104,8 +104,8 @@ enum Sent {
     Entries(Vec<Value>),
 }
 
-fn sent(body: Option<&Value>) -> Sent {
-    let Some(list) = body.and_then(Value::as_array) else { return Sent::Nothing };
+fn sent(body: Option<Value>) -> Sent {
+    let Some(Value::Array(list)) = body else { return Sent::Nothing };
     if list.is_empty() || matches!(list.as_slice(), [Value::Object(only)] if only.is_empty()) {
         return Sent::Reset;
     }
@@ -114,7 +114,7 @@ fn sent(body: Option<&Value>) -> Sent {
             && entry["fieldsType"] == "FieldsV1"
             && entry["fieldsV1"].is_object()
     };
-    if list.iter().all(sound) { Sent::Entries(list.clone()) } else { Sent::Nothing }
+    if list.iter().all(sound) { Sent::Entries(list) } else { Sent::Nothing }
 }
 
 fn owners(object: &Value) -> Vec<Value> {
@@ -201,7 +201,7 @@ pub(crate) fn updated(scope: Scope<'_>, live: Option<&Value>, next: &mut Value) 
         return;
     }
     let of_live = || live.map(owners).unwrap_or_default();
-    let mut entries = match sent(from_client.as_ref()) {
+    let mut entries = match sent(from_client) {
         // What a subresource's writer says of owners is not heard.
         _ if !scope.author.subresource.is_empty() => of_live(),
         Sent::Reset => Vec::new(),
