@@ -7,12 +7,12 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::clock;
 use crate::defaults::{base64, from_base64};
 use crate::error::{ApiError, Cause};
 use crate::history::History;
 use crate::resource::Resource;
 use crate::store::position;
-use crate::clock;
 
 /// The group of both.
 pub(crate) const GROUP: &str = "authentication.k8s.io";
@@ -144,7 +144,8 @@ fn authenticated(history: &History, token: &str, targets: &[String], now: u64) -
     let audiences = texts(&claims["audiences"]);
     let common: Vec<&String> = targets.iter().filter(|target| audiences.contains(target)).collect();
     if common.is_empty() {
-        let list = |list: &[String]| format!("[{}]", list.iter().map(|a| format!("{a:?}")).collect::<Vec<_>>().join(" "));
+        let list =
+            |list: &[String]| format!("[{}]", list.iter().map(|a| format!("{a:?}")).collect::<Vec<_>>().join(" "));
         let why = format!("token audiences {} is invalid for the target audiences {}", list(&audiences), list(targets));
         return Err(also(why));
     }
