@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, watch};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 use tracing::{Instrument, warn};
@@ -35,6 +35,10 @@ pub(crate) struct Gateway {
     pub(crate) sessions: Sessions,
     /// Provisioning rows that the last sweeps found off and empty.
     pub(crate) empty: Empty,
+    /// Under which name this process takes the lease: another one after each start.
+    pub(crate) holder: String,
+    /// Does it hold the lease?
+    pub(crate) holds_lease: watch::Sender<bool>,
     driver: ComputeDriverClient<Channel>,
     capabilities: OnceCell<GetCapabilitiesResponse>,
 }
@@ -50,6 +54,8 @@ impl Gateway {
             },
             sessions: Sessions::default(),
             empty: Empty::default(),
+            holder: format!("{}/{}", config.replica, uuid::Uuid::new_v4()),
+            holds_lease: watch::Sender::new(!config.shared),
             config,
             driver: ComputeDriverClient::new(driver),
             capabilities: OnceCell::new(),

@@ -97,19 +97,19 @@ pub(crate) async fn run(gateway: Arc<Gateway>) {
 }
 
 async fn scan(gateway: &Arc<Gateway>) -> Result<(), StoreError> {
-    for row in gateway.rows.store.sandboxes()? {
+    for row in gateway.rows.sandboxes()?.iter() {
         let now_ms = gateway.rows.now_ms();
-        if is_due(&row, now_ms) {
+        if is_due(row, now_ms) {
             let _lock = gateway.mutations.lock(row.id()).await;
             match gateway.rows.update(By::Deadline, "expire", row.id(), row.version(), |row| expire(row, now_ms)) {
                 // Somebody else wrote: the next scan looks again.
                 Ok(_) | Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => {}
                 Err(e) => return Err(e),
             }
-        } else if wants_reclaim(&row, now_ms)
+        } else if wants_reclaim(row, now_ms)
             && let Some(gate) = gateway.gates.try_lock(row.id())
         {
-            let gateway = gateway.clone();
+            let (gateway, row) = (gateway.clone(), row.clone());
             tokio::spawn(async move {
                 if let Err(error) = reclaim(&gateway, row, gate).await {
                     warn!(%error, "compute of a timed-out sandbox was not reclaimed");

@@ -1,10 +1,11 @@
-//! The main process has exited: which reports count, and what they make of the row (restart policy Never).
+//! The main process has exited: which reports count, and what they make of the row.
 
 use crate::pb::openshell::{Sandbox, SandboxPhase};
 use crate::remedy::{Remedies, Remedy};
 
 use super::core::Gateway;
 use super::record::{ErrorKind, MAIN_PROCESS_COMPLETED, MAIN_PROCESS_FAILED, Row};
+use super::restart;
 use super::rows::By;
 use super::store::StoreError;
 
@@ -22,6 +23,8 @@ pub enum Effect {
     Failed,
     /// The row shows an error of its infrastructure; the exit code is only noted.
     Noted,
+    /// The sandbox's policy says that the main process is run again.
+    Restart,
 }
 
 /// Judges the report that `instance_id` has exited with `code`.
@@ -50,14 +53,20 @@ pub fn effect(row: &Sandbox, instance_id: &str, code: i32, remedies: Remedies) -
                 Effect::Noted
             }
         }
+        _ if restart::restarts(policy(row), code) => Effect::Restart,
         _ if code == 0 => Effect::Completed,
         _ => Effect::Failed,
     }
 }
 
+fn policy(row: &Sandbox) -> &str {
+    row.spec.as_ref().map_or("", |s| &s.restart_policy)
+}
+
 fn apply(row: &mut Sandbox, effect: Effect, code: i32, now_ms: i64) {
     match effect {
         Effect::Ignored => return,
+        Effect::Restart => return restart::schedule(row, code, now_ms),
         Effect::Completed => row.set_phase(
             SandboxPhase::Completed,
             "False",
@@ -102,7 +111,7 @@ impl Gateway {
 mod tests {
     use SandboxPhase::*;
 
-    use crate::pb::openshell::Provisioning as Attempt;
+    use crate::pb::openshell::{Provisioning as Attempt, SandboxSpec};
 
     use super::*;
 
@@ -156,6 +165,23 @@ mod tests {
             apply(&mut r, e, code, 0);
             assert_eq!((r.phase(), r.ready_reason()), (phase, reason));
             assert_eq!(r.status.as_ref().unwrap().exit_code, Some(code));
+            assert_eq!(effect(&r, "i1", code, merged()), Effect::Ignored, "a duplicate changes nothing");
+        }
+    }
+
+    #[test]
+    fn by_the_policy_an_exit_is_made_up_for_and_its_report_counts_once() {
+        for (policy, code, expected) in [
+            ("Always", 0, Effect::Restart),
+            ("OnFailure", 1, Effect::Restart),
+            ("OnFailure", 0, Effect::Completed),
+            ("Never", 1, Effect::Failed),
+        ] {
+            let mut r = row(Ready, "DependenciesReady");
+            r.spec = Some(SandboxSpec { restart_policy: policy.into(), ..Default::default() });
+            assert_eq!(effect(&r, "i1", code, merged()), expected, "{policy} {code}");
+            apply(&mut r, expected, code, 1_000);
+            assert_eq!(r.is_automatic_restart(), expected == Effect::Restart, "{policy} {code}");
             assert_eq!(effect(&r, "i1", code, merged()), Effect::Ignored, "a duplicate changes nothing");
         }
     }

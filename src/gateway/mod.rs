@@ -11,7 +11,8 @@
 //! | `admission` | which request a phase admits, and the words of the refusals |
 //! | `phases`, `snapshot` | what a driver's snapshot means, and what it does to a row |
 //! | `create`, `start`, `stop`, `delete`, `recover` | the operations, and what follows a driver call of unknown result |
-//! | `watch_loop`, `sweep`, `deadline`, `startup` | the loops, and the recovery of what an earlier process left |
+//! | `watch_loop`, `sweep`, `deadline`, `restart` | the loops |
+//! | `lease`, `startup` | which replica runs the loops; the recovery of what an earlier process left |
 //! | `sessions`, `configuration`, `exit` | supervisors, what they report |
 //! | `service`, `notify` | the public API and its watches |
 //! | `scripted_driver` | a driver that plays a script, to race the gateway alone |
@@ -19,6 +20,7 @@
 use std::fmt;
 use std::io;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use futures::Stream;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -37,11 +39,13 @@ mod create;
 pub mod deadline;
 mod delete;
 pub mod exit;
+pub mod lease;
 mod locks;
 mod notify;
 pub mod phases;
 pub mod record;
 pub mod recover;
+pub mod restart;
 mod rows;
 pub mod scripted_driver;
 mod service;
@@ -109,11 +113,19 @@ pub struct Config {
     pub remedies: Remedies,
     /// Name of this process among the gateways on one database.
     pub replica: String,
+    /// There are other gateways on the database: the loops run only while this one holds the lease, and public watches
+    /// look at the store for what other processes write.
+    pub shared: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { profile: Profile::default(), remedies: Remedies::recommended(), replica: "gateway-0".into() }
+        Config {
+            profile: Profile::default(),
+            remedies: Remedies::recommended(),
+            replica: "gateway-0".into(),
+            shared: false,
+        }
     }
 }
 
@@ -137,14 +149,20 @@ where
     // Requests are served and deadlines watched from the start; the driver is followed once old transitions are driven.
     let follow = async {
         startup::recover(&gateway).await;
-        tokio::join!(watch_loop::run(gateway.clone()), sweep::run(gateway.clone()));
+        lease::while_held(gateway.clone(), loops).await;
     };
     tokio::select! {
         biased;
         served = router.serve_with_incoming(incoming) => Ok(served?),
         () = follow => Ok(()),
-        () = deadline::run(gateway.clone()) => Ok(()),
+        () = lease::while_held(gateway.clone(), deadline::run) => Ok(()),
+        () = lease::run(gateway.clone()) => Ok(()),
     }
+}
+
+/// What follows the driver.
+async fn loops(gateway: Arc<core::Gateway>) {
+    tokio::join!(watch_loop::run(gateway.clone()), sweep::run(gateway.clone()), restart::run(gateway));
 }
 
 #[cfg(test)]

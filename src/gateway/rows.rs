@@ -1,5 +1,7 @@
 //! Writing rows: the store's compare-and-swap, with what must follow each commit whoever made it.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use tracing::{debug, info};
 
 use crate::pb::openshell::{Sandbox, SandboxPhase};
@@ -77,11 +79,15 @@ pub(crate) struct Rows {
     pub(crate) notify: Notify,
     profile: Profile,
     remedies: Remedies,
+    cached: Mutex<Option<Cached>>,
 }
+
+/// Rows as of a revision of the store.
+type Cached = ((i64, u64), Arc<Vec<Sandbox>>);
 
 impl Rows {
     pub(crate) fn new(store: Store, profile: Profile, remedies: Remedies) -> Self {
-        Rows { store, clock: Clock::start(), notify: Notify::default(), profile, remedies }
+        Rows { store, clock: Clock::start(), notify: Notify::default(), profile, remedies, cached: Mutex::default() }
     }
 
     /// Notes which requests a row admits, and until when it is waited for: what a way out of it is judged by.
@@ -100,6 +106,20 @@ impl Rows {
 
     pub(crate) fn now_ms(&self) -> i64 {
         self.clock.now_ms()
+    }
+
+    /// All rows, oldest first; read again only if somebody has written since. For the loops, which look often.
+    pub(crate) fn sandboxes(&self) -> Result<Arc<Vec<Sandbox>>, StoreError> {
+        let revision = self.store.revision()?;
+        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, rows)) = &*cached
+            && *of == revision
+        {
+            return Ok(rows.clone());
+        }
+        let rows = Arc::new(self.store.sandboxes()?);
+        *cached = Some((revision, rows.clone()));
+        Ok(rows)
     }
 
     pub(crate) fn get(&self, id: &str) -> Result<Option<Sandbox>, StoreError> {

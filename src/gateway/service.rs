@@ -25,6 +25,8 @@ use super::sessions;
 
 /// How long a supervisor may take to answer a relayed session.
 const RELAY_LIMIT: Duration = Duration::from_secs(30);
+/// How often a watch looks at a store that other processes write, too.
+const POLL: Duration = Duration::from_secs(1);
 /// Frames to a supervisor that may wait to be sent.
 const SESSION_BACKLOG: usize = 64;
 
@@ -110,10 +112,15 @@ impl OpenShell for Service {
             let mut sent = row.version();
             yield SandboxResponse { sandbox: Some(row) };
             loop {
-                let row = match changes.recv().await {
+                let told = match gateway.config.shared {
+                    // Commits of other processes are told by nobody.
+                    true => tokio::time::timeout(POLL, changes.recv()).await.unwrap_or(Err(RecvError::Lagged(0))),
+                    false => changes.recv().await,
+                };
+                let row = match told {
                     Ok(Some(row)) => Sandbox::clone(&row),
                     Ok(None) | Err(RecvError::Closed) => break,
-                    // Too slow for every commit: go on with the row as it is now.
+                    // Too slow for every commit, or not told: go on with the row as it is now.
                     Err(RecvError::Lagged(_)) => match gateway.rows.get(&id) {
                         Ok(Some(row)) => row,
                         Ok(None) => break,

@@ -22,6 +22,7 @@ use super::configuration;
 use super::core::{Gateway, store_status};
 use super::deadline;
 use super::record::{Row, TOKEN_ID};
+use super::restart;
 use super::rows::By;
 use super::store::StoreError;
 
@@ -198,7 +199,10 @@ fn connected(row: &mut Sandbox, instance_id: &str, now_ms: i64) {
         status.configuration_admission.get_or_insert_default().instance_id = instance_id.into();
         return;
     }
-    status.main_process_instance_id = instance_id.into();
+    if status.main_process_instance_id != instance_id {
+        status.main_process_instance_id = instance_id.into();
+        status.main_process_started_time_ms = now_ms;
+    }
     (status.exit_code, status.next_restart_time_ms) = (None, 0);
     became_ready(row, now_ms);
 }
@@ -301,7 +305,17 @@ impl Gateway {
             if self.session_connected(id)? {
                 return Ok(());
             }
-            let Some(row) = self.rows.get(id)?.filter(|row| row.phase() == SandboxPhase::Ready) else { return Ok(()) };
+            let Some(row) = self.rows.get(id)? else { return Ok(()) };
+            if row.is_automatic_restart() {
+                let change = |row: &mut Sandbox| restart::drained(row, self.rows.now_ms());
+                match self.rows.update(By::Session, "session-disconnect", id, row.version(), change) {
+                    Err(StoreError::Conflict { .. }) => continue,
+                    written => return written.map(drop),
+                }
+            }
+            if row.phase() != SandboxPhase::Ready {
+                return Ok(());
+            }
             let left = |row: &mut Sandbox| {
                 let (phase, reason) = lost(self.config.remedies);
                 row.set_phase(phase, "False", reason, "supervisor session disconnected", self.rows.now_ms());

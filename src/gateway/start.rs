@@ -25,7 +25,8 @@ use super::stop::stop_request;
 /// How often a running start looks at its deadline.
 const DEADLINE_POLL: Duration = Duration::from_secs(1);
 /// Phases in which a start may still be bound to its compute.
-const BINDABLE: [SandboxPhase; 3] = [SandboxPhase::Starting, SandboxPhase::Provisioning, SandboxPhase::Ready];
+pub(crate) const BINDABLE: [SandboxPhase; 3] =
+    [SandboxPhase::Starting, SandboxPhase::Provisioning, SandboxPhase::Ready];
 
 /// A row that was told to start: a new attempt. The stored main process stays, as the tombstone of the run before.
 fn starting(row: &mut Sandbox, now_ms: i64) {

@@ -11,13 +11,16 @@ use prost::Message;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
 use tracing::debug;
 
-use crate::pb::openshell::{Sandbox, SupervisorOwner};
+use crate::pb::openshell::{ReconcilerLease, Sandbox, SupervisorOwner};
 
 use super::phases;
 use super::record::Row;
 
 const SANDBOX: &str = "sandbox";
 const OWNER: &str = "supervisor_owner";
+const LEASE: &str = "reconciler_lease";
+/// Id of the one row of type [`LEASE`].
+const SINGLETON: &str = "singleton";
 
 /// Why a store call failed.
 #[derive(Debug, thiserror::Error)]
@@ -259,6 +262,29 @@ impl Store {
         Ok(())
     }
 
+    /// Takes the lease of the loops for `holder`, if it is free, `holder`'s already, or was not renewed for `ttl_ms`; true
+    /// if `holder` has it now. One statement decides, so of two that try only one gets it.
+    pub fn lease(&self, holder: &str, now_ms: i64, ttl_ms: i64) -> Result<bool, StoreError> {
+        let lease = ReconcilerLease { holder: holder.into(), renewed_ms: now_ms };
+        // The name column tells the holder.
+        let taken = self.db().execute(
+            "INSERT INTO objects (object_type, id, workspace, name, resource_version, created_at_ms, updated_at_ms, payload)
+             VALUES (?1, ?2, '', ?3, 1, ?4, ?4, ?5)
+             ON CONFLICT (object_type, id) DO UPDATE
+             SET name = ?3, resource_version = resource_version + 1, updated_at_ms = ?4, payload = ?5
+             WHERE name = ?3 OR updated_at_ms < ?4 - ?6",
+            params![LEASE, SINGLETON, holder, now_ms, lease.encode_to_vec(), ttl_ms],
+        )?;
+        Ok(taken > 0)
+    }
+
+    /// A number that differs from an earlier one if any commit of any connection came in between.
+    pub fn revision(&self) -> Result<(i64, u64), StoreError> {
+        let db = self.db();
+        let others = db.query_row("PRAGMA data_version", [], |row| row.get(0))?;
+        Ok((others, db.total_changes()))
+    }
+
     /// Removes the owner row, whoever's it is.
     pub fn delete_owner(&self, sandbox_id: &str) -> Result<(), StoreError> {
         let sql = "DELETE FROM objects WHERE object_type = ?1 AND id = ?2";
@@ -404,6 +430,31 @@ mod tests {
         one.create("create", sandbox("a", "demo"), 0).unwrap();
         two.compare_and_swap("x", "a", 1, 0, |_| {}).unwrap();
         assert!(matches!(one.compare_and_swap("x", "a", 1, 0, |_| {}), Err(StoreError::Conflict { .. })));
+    }
+
+    #[test]
+    fn the_lease_is_one_holders_until_it_was_not_renewed_for_its_time() {
+        let store = store();
+        assert!(store.lease("one", 1_000, 30_000).unwrap());
+        assert!(!store.lease("two", 20_000, 30_000).unwrap());
+        assert!(store.lease("one", 11_000, 30_000).unwrap(), "renewed");
+        assert!(!store.lease("two", 41_000, 30_000).unwrap());
+        assert!(store.lease("two", 41_001, 30_000).unwrap(), "stolen");
+        assert!(!store.lease("one", 42_000, 30_000).unwrap());
+        assert!(store.sandboxes().unwrap().is_empty());
+    }
+
+    #[test]
+    fn the_revision_tells_commits_of_any_process() {
+        let uri = format!("file:/{}?vfs=memdb", uuid::Uuid::new_v4());
+        let (one, two) = (Store::open(&uri).unwrap(), Store::open(&uri).unwrap());
+        let before = one.revision().unwrap();
+        assert_eq!(one.revision().unwrap(), before);
+        two.create("create", sandbox("a", "demo"), 0).unwrap();
+        let after = one.revision().unwrap();
+        assert_ne!(after, before, "another process has written");
+        one.compare_and_swap("x", "a", 1, 0, |_| {}).unwrap();
+        assert_ne!(one.revision().unwrap(), after, "this one has");
     }
 
     #[test]

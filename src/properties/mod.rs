@@ -1,11 +1,19 @@
 //! What must hold whatever the order of events: the invariants of the two reports as temporal properties.
 //!
-//! They read only what the running code says (its own tracing events) and what clients asked and were told.
+//! They read what the running code says (its own tracing events), what clients asked and were told, and what the
+//! [`oracle`] notes of the cluster. Most are checked in every run. Where one sets a limit, the limit is that of the
+//! code's own loops (sweep, deadline, reconcile) with some margin, and a run that ends before it shows nothing.
 use photofinish::property::{Property, Tally};
 use photofinish::temporal::{Statement, after};
 use photofinish_sim::trace::{Entry, EntryId};
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+mod cluster;
+mod facts;
+pub mod oracle;
+mod rows;
+mod seen;
 
 /// Period of the gateway's sweep, within which a row must have left a state that a snapshot contradicts.
 const SWEEP: Duration = Duration::from_secs(60);
@@ -17,22 +25,98 @@ pub fn all() -> Vec<Property> {
             "stopped-is-stable",
             "A row that reached Stopped stays Stopped until a start or delete is accepted, or its resource is found missing.",
             stopped_is_stable(),
-        ),
+        )
+        .without_exception(),
         Property::new(
             "stop-is-idempotent",
             "After a client was told Stopped, every StopSandbox succeeds until a start or delete is accepted.",
             stop_is_idempotent(),
-        ),
+        )
+        .without_exception(),
         Property::new(
             "stop-snapshot-is-inert",
             "A snapshot of a resource whose bootstrap operation is stop moves no Stopped, Completed or Error row.",
             stop_snapshot_is_inert(),
-        ),
+        )
+        .without_exception(),
         Property::new(
             "start-leaves-stopped",
             "A row that fell back to Stopped after an accepted start leaves it within one sweep of a create or restart snapshot.",
             start_leaves_stopped(),
-        ),
+        )
+        .without_exception(),
+        Property::new(
+            "ready-has-a-session",
+            "A Ready row has a supervisor session, and no stop was accepted since its last start.",
+            rows::ready_has_a_session(),
+        )
+        .always(),
+        Property::new(
+            "stopped-is-at-rest",
+            "A Stopped row's resource is off and unmarked within 180 s, and has no Pods.",
+            cluster::stopped_is_at_rest(),
+        )
+        .always(),
+        Property::new(
+            "nothing-waits-for-ever",
+            "No row stays Provisioning, Starting or Stopping for more than 480 s after the last accepted request.",
+            rows::nothing_waits_for_ever(),
+        )
+        .without_exception(),
+        Property::new(
+            "no-dead-end",
+            "Every row but a Deleting one admits a start or a stop, or a deadline will see to it.",
+            rows::no_dead_end(),
+        )
+        .without_exception(),
+        Property::new(
+            "volume-survives",
+            "The volume of a sandbox that once was Ready stays until a delete is accepted, whatever fails.",
+            cluster::volume_survives(),
+        )
+        .without_exception(),
+        Property::new(
+            "deleting-is-final",
+            "A row that is being deleted goes within 480 s, or is restored by the recovery of a failed delete; no snapshot revives it.",
+            rows::deleting_is_final(),
+        )
+        .always(),
+        Property::new(
+            "no-orphan",
+            "A resource for which no row stands is gone within 420 s.",
+            cluster::no_orphan(),
+        )
+        .always(),
+        Property::new(
+            "one-of-each",
+            "A sandbox has at most one live workload Pod and one live supervisor Pod, and is Ready only with two of one run.",
+            cluster::one_of_each(),
+        )
+        .always(),
+        Property::new(
+            "causal-order",
+            "No snapshot moves a row if it is older than one that the gateway had before, unless the driver was asked again.",
+            seen::causal_order(),
+        )
+        .always(),
+        Property::new(
+            "stopped-does-not-run",
+            "When a client is told that its stop is done, and until the next start, no workload of the sandbox runs.",
+            cluster::stopped_does_not_run(),
+        )
+        .always(),
+        Property::new(
+            "row-and-resource-agree",
+            "Once all is quiet, a Ready row has both Pods, and one that comes up has something that comes up.",
+            cluster::row_and_resource_agree(),
+        )
+        .always(),
+        Property::new(
+            "seen-stopped-stays",
+            "No Get, List or Watch shows Provisioning after Stopped without an accepted start in between.",
+            seen::seen_stopped_stays(),
+        )
+        .always(),
         Property::new(
             "start-from-stopped-is-accepted",
             "After a client was told Stopped, StartSandbox is accepted.",
@@ -89,9 +173,11 @@ fn reported_stopped(e: &Entry) -> Option<String> {
     stopped.then(|| e.field("sandbox").map(str::to_owned))?
 }
 
+/// A gateway that is gone answers nothing, and what a client's library makes of that is no refusal: CANCELLED, UNKNOWN,
+/// DEADLINE_EXCEEDED, UNAVAILABLE.
 fn refusal(rpc: &str, e: &Entry) -> Result<(), String> {
     match e.field("code") {
-        Some("0") => Ok(()),
+        Some("0" | "1" | "2" | "4" | "14") => Ok(()),
         _ => Err(format!("{rpc} of a sandbox that was reported Stopped got {}", answer(e))),
     }
 }
@@ -103,24 +189,52 @@ fn answer(e: &Entry) -> String {
     format!("{name}: {}", e.field("message").unwrap_or_default())
 }
 
+/// A row that fell back to Stopped while an accepted start of it is unsettled is not at rest: that start may still be
+/// seen ("start-leaves-stopped").
 fn stopped_is_stable() -> Statement {
-    after(|e| Change::of(e).filter(|c| c.new == "Stopped").map(|c| c.sandbox.to_owned()))
-        .until(|name: &String, e| accepted(e, &["start", "delete"]) == Some(name))
-        .never(|name, e| {
-            let c = Change::of(e).filter(|c| c.sandbox == name && c.old == "Stopped")?;
-            let missing = c.new == "Error" && c.reason == "ComputeResourceMissing";
-            (!missing).then(|| format!("the gateway moved {name} Stopped -> {} with no start accepted", c.new))
-        })
+    Statement::new(|entries| {
+        let mut tally = Tally::default();
+        // By sandbox: the entry at which it came to rest; by id: has its row an unsettled start?
+        let (mut stopped, mut in_flight) = (BTreeMap::new(), BTreeMap::new());
+        for e in entries {
+            if let Some(c) = Change::of(e) {
+                let missing = c.new == "Error" && c.reason == "ComputeResourceMissing";
+                if let Some(since) = stopped.remove(c.sandbox).filter(|_| c.old == "Stopped" && !missing) {
+                    let why = format!("the gateway moved {} Stopped -> {} with no start accepted", c.sandbox, c.new);
+                    tally.violated(e.id, why, [since].into_iter().chain(e.cause));
+                }
+                let starts = e.field("sandbox_id").and_then(|id| in_flight.get(id)).copied().unwrap_or(false);
+                if c.new == "Stopped" && !starts {
+                    tally.judged();
+                    stopped.insert(c.sandbox, e.id);
+                }
+            } else if let Some(name) = accepted(e, &["start", "delete"]) {
+                stopped.remove(name);
+            } else if says(e, "store commit").is_some()
+                && let (Some(id), Some(attempt)) = (e.field("id"), e.field("start_attempt"))
+            {
+                in_flight.insert(id, !attempt.is_empty());
+            }
+        }
+        tally.verdict()
+    })
 }
 
 fn stop_is_idempotent() -> Statement {
     after(|e| reported_stopped(e).map(|name| (name, e.id)))
         .until(|(name, _): &(String, EntryId), e| accepted(e, &["start", "delete"]) == Some(name))
+        .until(|(name, _), e| lost_its_resource(e) == Some(name))
         .each(|(name, reported), e| {
             let this = e.kind == "reply" && e.name == "stop" && e.field("sandbox") == Some(name);
             let later = e.field("asked").and_then(|a| a.parse::<EntryId>().ok()).is_some_and(|a| a > *reported);
             (this && later).then(|| refusal("StopSandbox", e))
         })
+}
+
+/// The sandbox whose resource was deleted, by whomever: there is nothing left to be stopped.
+fn lost_its_resource(e: &Entry) -> Option<&str> {
+    let gone = e.kind == oracle::STATE && e.name == "resource" && e.field("gone") == Some("true");
+    gone.then(|| e.field("sandbox"))?
 }
 
 fn start_from_stopped_is_accepted() -> Statement {
@@ -157,6 +271,12 @@ fn start_from_stopped_is_accepted() -> Statement {
 /// side opened its end of the watch.
 #[derive(Default)]
 struct Snapshots<'a> {
+    /// By replica: each gateway watches a driver of its own.
+    streams: BTreeMap<&'a str, Stream<'a>>,
+}
+
+#[derive(Default)]
+struct Stream<'a> {
     sent: Vec<&'a Entry>,
     received: usize,
 }
@@ -164,15 +284,20 @@ struct Snapshots<'a> {
 impl<'a> Snapshots<'a> {
     /// The driver's entry of the snapshot that this entry says was received.
     fn received(&mut self, e: &'a Entry) -> Option<&'a Entry> {
+        if e.kind != "log" {
+            return None;
+        }
+        let replica = e.host.strip_prefix("driver").or_else(|| e.host.strip_prefix("gateway")).unwrap_or(&e.host);
+        let stream = self.streams.entry(replica).or_default();
         if says(e, "snapshot stream opened").is_some() {
-            self.sent.clear();
+            stream.sent.clear();
         } else if says(e, "driver watch: opened").is_some() {
-            self.received = 0;
+            stream.received = 0;
         } else if says(e, "snapshot sent").is_some() {
-            self.sent.push(e);
+            stream.sent.push(e);
         } else if says(e, "snapshot received").is_some() {
-            self.received += 1;
-            return self.sent.get(self.received - 1).copied();
+            stream.received += 1;
+            return stream.sent.get(stream.received - 1).copied();
         }
         None
     }
@@ -188,7 +313,7 @@ fn stop_snapshot_is_inert() -> Statement {
                 tally_if(&mut tally, applied.is_some());
             } else if let Some(sent) = applied
                 && let Some(c) = Change::of(e)
-                && c.by == "snapshot"
+                && matches!(c.by, "snapshot" | "live")
                 && sent.field("sandbox_name") == Some(c.sandbox)
                 && matches!(c.old, "Stopped" | "Completed" | "Error")
             {

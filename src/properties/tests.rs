@@ -5,7 +5,13 @@ use photofinish::property::Verdict;
 /// A trace in words, separated by `;`, at 1 s, 2 s ...:
 /// `Ready>Stopped` a phase change (`!` behind it: by a snapshot, `?`: ComputeResourceMissing), `acc start` an accepted
 /// request, `ask stop` and `ok stop` / `ok stop Stopped` / `no stop` a client's request and its answer, `sent stop` /
-/// `got` a snapshot of that operation sent and received, `open` and `watch` a new watch at the driver and the gateway, `+70` seconds pass, `end` the end.
+/// `got` a snapshot of that operation sent and received (`sent stop 7`: made from version 7 of the resource), `open` and
+/// `watch` a new watch at the driver and the gateway, `+70` seconds pass, `end` the end. `~` behind a change: by the
+/// recovery of a failed request. `commit attempt` a write of the row with an unsettled start (`commit -`: without).
+/// `exits Provisioning - 0` what the row admits and its deadline, `gone` the row is removed,
+/// `session` and `closed` a supervisor's, `crash` of the gateway, `seen Stopped` what a client's watch shows. Of the
+/// cluster: `cr on`, `cr off stop/suspending`, `cr gone`, `workload Running run1`, `supervisor gone`, `claim`,
+/// `claim gone`, and `del driver sandboxes demo` a deletion that the API server carried out.
 fn trace(words: &str) -> Vec<Entry> {
     let mut at_s = 0;
     let mut asked = 0;
@@ -16,7 +22,7 @@ fn trace(words: &str) -> Vec<Entry> {
         let log =
             |text: &str, fields: &[(&'static str, &str)]| ("log", "info".to_owned(), text.to_owned(), owned(fields));
         let (kind, name, text, fields) = match parts[..] {
-            ["acc", op] => log("request accepted op=..", &[("op", op), ("sandbox_name", "demo")]),
+            ["acc", op] => log("request accepted op=..", &[("op", op), ("sandbox_name", "demo"), ("sandbox_id", "id")]),
             ["ask", op] => {
                 asked = entries.len();
                 ("op", op.to_owned(), String::new(), owned(&[("sandbox", "demo")]))
@@ -27,6 +33,76 @@ fn trace(words: &str) -> Vec<Entry> {
             ["got"] => log("snapshot received", &[("sandbox_name", "demo")]),
             ["open"] => log("snapshot stream opened", &[]),
             ["watch"] => log("driver watch: opened", &[]),
+            ["sent", op, version] => log(
+                "snapshot sent",
+                &[("operation", op), ("sandbox_name", "demo"), ("sandbox_id", "id"), ("resource_version", version)],
+            ),
+            ["exits", phase, admits, deadline] => log(
+                "row exits phase=..",
+                &[
+                    ("sandbox_id", "id"),
+                    ("sandbox_name", "demo"),
+                    ("phase", phase),
+                    ("admits", admits.trim_matches('-')),
+                    ("deadline_ms", deadline),
+                ],
+            ),
+            ["commit", attempt] => log(
+                "store commit op=x",
+                &[("id", "id"), ("phase", "Stopped"), ("start_attempt", attempt.trim_matches('-'))],
+            ),
+            ["gone"] => log("store commit op=delete", &[("id", "id"), ("phase", "")]),
+            ["session"] => log("supervisor session: accepted", &[("sandbox_id", "id"), ("instance_id", "i")]),
+            ["closed"] => log("supervisor session: closed", &[("sandbox_id", "id"), ("instance_id", "i")]),
+            ["crash"] => ("host", "crash".to_owned(), String::new(), vec![]),
+            ["seen", phase] => {
+                ("seen", "watch".to_owned(), String::new(), owned(&[("sandbox", "demo"), ("phase", phase)]))
+            }
+            ["cr", state, ref marker @ ..] => (
+                oracle::STATE,
+                "resource".to_owned(),
+                String::new(),
+                owned(&[
+                    ("object", "demo"),
+                    ("sandbox", "demo"),
+                    ("sandbox_id", "id"),
+                    ("uid", "u"),
+                    ("gateway", "gateway-0"),
+                    ("run", state),
+                    ("marker", marker.first().unwrap_or(&"")),
+                    ("gone", if state == "gone" { "true" } else { "false" }),
+                ]),
+            ),
+            [role @ ("workload" | "supervisor"), state, ref run @ ..] => (
+                oracle::STATE,
+                "pod".to_owned(),
+                String::new(),
+                owned(&[
+                    ("sandbox", "demo"),
+                    ("sandbox_id", "id"),
+                    ("uid", run.get(1).unwrap_or(&role)),
+                    ("role", role),
+                    ("phase", state),
+                    ("run", run.first().unwrap_or(&"run1")),
+                    ("gone", if state == "gone" { "true" } else { "false" }),
+                ]),
+            ),
+            ["claim", ref gone @ ..] => (
+                oracle::STATE,
+                "claim".to_owned(),
+                String::new(),
+                owned(&[
+                    ("object", "workspace-demo"),
+                    ("uid", "v"),
+                    ("owner", "u"),
+                    ("gone", if gone.is_empty() { "false" } else { "true" }),
+                ]),
+            ),
+            ["del", client, plural, name] => {
+                let path = format!("/api/v1/namespaces/ns/{plural}/{name}");
+                let fields = owned(&[("client", client), ("path", &path), ("status", "200")]);
+                ("http", "delete".to_owned(), String::new(), fields)
+            }
             ["end"] => ("end", "time".to_owned(), String::new(), vec![]),
             [pause] if pause.starts_with('+') => {
                 at_s += pause[1..].parse::<u64>().expect("seconds");
@@ -34,11 +110,21 @@ fn trace(words: &str) -> Vec<Entry> {
             }
             [change] => {
                 let (old, new) = change.split_once('>').expect("a phase change");
-                let by = if new.ends_with('!') { "snapshot" } else { "rpc" };
+                let by = match new.chars().last() {
+                    Some('!') => "snapshot",
+                    Some('~') => "recovery",
+                    _ => "rpc",
+                };
                 let reason = if new.ends_with('?') { "ComputeResourceMissing" } else { "" };
-                let new = new.trim_end_matches(['!', '?']);
-                let fields =
-                    [("sandbox_name", "demo"), ("old_phase", old), ("new_phase", new), ("by", by), ("reason", reason)];
+                let new = new.trim_end_matches(['!', '?', '~']);
+                let fields = [
+                    ("sandbox_name", "demo"),
+                    ("sandbox_id", "id"),
+                    ("old_phase", old),
+                    ("new_phase", new),
+                    ("by", by),
+                    ("reason", reason),
+                ];
                 log("Sandbox phase changed old_phase=..", &fields)
             }
             _ => panic!("not a word of this table: {word}"),
@@ -46,7 +132,7 @@ fn trace(words: &str) -> Vec<Entry> {
         entries.push(Entry {
             id: entries.len() as EntryId,
             at_ns: at_s * 1_000_000_000,
-            host: "h".into(),
+            host: "gateway".into(),
             kind: kind.into(),
             name: name.into(),
             text,
@@ -97,6 +183,191 @@ fn stopped_is_stable_until_a_start_or_delete_is_accepted() {
             ("Stopping>Stopped; Stopped>Error?; end", "+"),
             ("Stopping>Stopped; Stopped>Error!; end", "1"),
             ("Stopping>Stopped; acc start; Starting>Stopped; Stopped>Ready!; end", "3"),
+            ("acc start; commit attempt; Starting>Stopped; Stopped>Provisioning!; end", "-"),
+            ("acc start; commit attempt; commit -; Starting>Stopped; Stopped>Provisioning!; end", "4"),
+        ],
+    );
+}
+
+#[test]
+fn a_ready_row_has_a_session_and_was_not_told_to_stop() {
+    check(
+        "ready-has-a-session",
+        &[
+            ("acc create; session; Provisioning>Ready!; +200; end", "+"),
+            ("acc create; Provisioning>Ready!; end", "1"),
+            ("acc create; Provisioning>Ready; session; +200; end", "+"),
+            ("acc create; session; Provisioning>Ready; closed; +200; end", "4"),
+            ("acc create; session; Provisioning>Ready; closed; Ready>Provisioning; +200; end", "+"),
+            ("acc create; session; Provisioning>Ready; acc stop; Ready>Stopping; Stopping>Ready!; end", "5"),
+            ("acc create; session; Provisioning>Ready; acc stop; Ready>Stopping; Stopping>Ready~; end", "+"),
+            ("acc create; session; crash; +40; Provisioning>Ready!; Ready>Provisioning!; end", "+"),
+            ("acc create; session; crash; +50; Provisioning>Ready!; end", "4"),
+        ],
+    );
+}
+
+#[test]
+fn a_row_that_waits_does_so_for_480_s_at_most() {
+    check(
+        "nothing-waits-for-ever",
+        &[
+            ("acc create; exits Provisioning - 300; +470; end", "+"),
+            ("acc create; exits Provisioning - 300; +490; end", "2"),
+            ("acc create; exits Provisioning - 300; +400; Provisioning>Ready!; +400; end", "+"),
+            ("Ready>Stopping; +400; acc stop; +400; end", "+"),
+            ("Ready>Provisioning!; +400; Provisioning>Stopping; +100; end", "3"),
+            ("Ready>Provisioning!; +400; gone; +400; end", "+"),
+        ],
+    );
+}
+
+#[test]
+fn a_row_that_no_call_can_move_is_a_dead_end_unless_a_deadline_is_armed() {
+    check(
+        "no-dead-end",
+        &[
+            ("exits Provisioning - 0; cr off; +200; end", "2"),
+            ("exits Provisioning - 0; cr off; +180; end", "+"),
+            ("exits Provisioning stop 0; cr off; +900; end", "+"),
+            ("exits Provisioning - 300; cr off; +900; end", "+"),
+            ("exits Provisioning - 0; cr off stop/suspending; +200; end", "+"),
+            ("exits Provisioning - 0; cr off; workload Running; +200; end", "+"),
+            ("exits Provisioning - 0; cr on; +490; end", "2"),
+            ("exits Provisioning - 0; cr off; +100; Provisioning>Stopped!; exits Stopped start,stop 0; +200; end", "+"),
+            ("exits Error - 0; +200; end", "1"),
+            ("exits Error stop 0; +900; end", "+"),
+            ("exits Deleting - 0; +900; end", "+"),
+        ],
+    );
+}
+
+#[test]
+fn no_snapshot_revives_what_is_being_deleted_and_it_goes() {
+    check(
+        "deleting-is-final",
+        &[
+            ("acc delete; Ready>Deleting; +60; gone; +900; end", "+"),
+            ("acc delete; Ready>Deleting; Deleting>Stopped!; end", "2"),
+            ("acc delete; Ready>Deleting; Deleting>Ready~; +900; end", "+"),
+            ("acc delete; Ready>Deleting; +490; end", "2"),
+            ("Provisioning>Ready; end", "-"),
+        ],
+    );
+}
+
+#[test]
+fn a_stopped_sandbox_comes_to_rest() {
+    check(
+        "stopped-is-at-rest",
+        &[
+            ("cr on; workload Running; Stopping>Stopped; +190; end", "3"),
+            ("cr off; Stopping>Stopped; +900; end", "+"),
+            ("cr off stop/suspending; Stopping>Stopped; +100; cr off; +900; end", "+"),
+            ("cr off stop/suspending; Stopping>Stopped; +190; end", "2"),
+            ("cr off; supervisor Running; Stopping>Stopped; +190; end", "3"),
+            ("cr off; supervisor Running; Stopping>Stopped; +90; supervisor gone; +900; end", "+"),
+            ("cr on; workload Running; Stopping>Stopped; acc start; Stopped>Starting; +900; end", "+"),
+        ],
+    );
+}
+
+#[test]
+fn a_resource_without_a_row_goes() {
+    check(
+        "no-orphan",
+        &[
+            ("acc create; cr on; gone; +430; end", "3"),
+            ("acc create; cr on; gone; +400; cr gone; +100; end", "+"),
+            ("cr on; +100; acc create; +900; end", "+"),
+        ],
+    );
+}
+
+#[test]
+fn a_sandbox_has_one_pod_of_each_kind_and_both_of_one_run() {
+    check(
+        "one-of-each",
+        &[
+            ("workload Running a; supervisor Running a; Provisioning>Ready; end", "+"),
+            ("workload Running a; supervisor Running b; Provisioning>Ready; end", "2"),
+            ("workload Running a w1; workload Pending a w2; end", "1"),
+            ("workload Running a w1; workload gone a w1; workload Pending a w2; end", "+"),
+        ],
+    );
+}
+
+#[test]
+fn no_workload_runs_after_stopped_was_reported() {
+    check(
+        "stopped-does-not-run",
+        &[
+            ("acc stop; ask stop; workload Running; ok stop Stopped; end", "3"),
+            ("acc stop; workload gone; ask stop; ok stop Stopped; workload Running; end", "4"),
+            ("acc stop; workload gone; ask stop; ok stop Stopped; acc start; workload Running; end", "+"),
+            ("workload Running; ask get; ok get Stopped; end", "-"),
+        ],
+    );
+}
+
+#[test]
+fn a_volume_that_was_in_use_stays_until_a_delete_is_accepted() {
+    let up = "acc create; Provisioning>Ready; cr on; claim";
+    let case = |rest: &str| format!("{up}; {rest}; end");
+    let cases = [
+        ("run", "+"),
+        ("del driver sandboxes demo; cr gone; del gc persistentvolumeclaims workspace-demo; claim gone", "7"),
+        (
+            "acc delete; del driver sandboxes demo; cr gone; del gc persistentvolumeclaims workspace-demo; claim gone",
+            "+",
+        ),
+        // somebody else has deleted it
+        ("cr gone; del gc persistentvolumeclaims workspace-demo; claim gone", "+"),
+        ("del controller persistentvolumeclaims workspace-demo; claim gone", "5"),
+    ]
+    .map(|(rest, expected)| (case(rest.trim_start_matches("run")).replace("; ; ", "; "), expected));
+    check("volume-survives", &cases.iter().map(|(words, expected)| (&**words, *expected)).collect::<Vec<_>>());
+    let reaped = "acc create; cr off create/preparing; claim; del driver sandboxes demo; cr gone; \
+                  del gc persistentvolumeclaims workspace-demo; claim gone; end";
+    check("volume-survives", &[(reaped, "+")]);
+}
+
+#[test]
+fn an_older_snapshot_moves_nothing_after_a_newer_one() {
+    check(
+        "causal-order",
+        &[
+            ("sent stop 5; sent stop 7; got; got; Provisioning>Stopped!; end", "+"),
+            ("sent stop 7; sent stop 5; got; got; Stopped>Provisioning!; end", "4"),
+            ("sent stop 7; sent stop 5; got; Stopped>Provisioning!; got; end", "+"),
+            ("sent stop 7; sent stop 5; got; got; Stopped>Starting; end", "+"),
+        ],
+    );
+}
+
+#[test]
+fn a_client_that_saw_stopped_sees_no_provisioning_before_a_start_is_accepted() {
+    check(
+        "seen-stopped-stays",
+        &[
+            ("seen Stopped; seen Provisioning; end", "1"),
+            ("ask stop; ok stop Stopped; seen Provisioning; end", "2"),
+            ("ask stop; ok stop Stopped; ask get; ok get Provisioning; end", "3"),
+            ("seen Stopped; acc start; seen Starting; seen Provisioning; end", "+"),
+            ("seen Provisioning; seen Ready; end", "-"),
+        ],
+    );
+}
+
+#[test]
+fn row_and_resource_agree_once_all_is_quiet() {
+    check(
+        "row-and-resource-agree",
+        &[
+            ("cr on; workload Running; supervisor Running; Provisioning>Ready; +900; end", "+"),
+            ("cr on; workload Running; Provisioning>Ready; +250; end", "3"),
+            ("cr off; Ready>Provisioning!; +250; end", "2"),
+            ("cr off; Ready>Provisioning!; +200; Provisioning>Stopped!; +900; end", "+"),
         ],
     );
 }
@@ -106,6 +377,7 @@ fn stop_is_idempotent_once_a_client_was_told_stopped() {
     check(
         "stop-is-idempotent",
         &[
+            ("cr on; ask stop; ok stop Stopped; cr gone; ask stop; no stop; end", "-"),
             ("ask stop; ok stop Stopped; end", "-"),
             ("ask stop; ok stop Stopped; ask stop; ok stop Stopped; end", "+"),
             ("ask stop; ok stop Stopped; ask stop; no stop; end", "3"),

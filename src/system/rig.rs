@@ -137,6 +137,10 @@ impl Rig {
 }
 
 impl Live for Rig {
+    fn oracle(&mut self) -> Option<Box<dyn FnMut()>> {
+        let api = self.api.clone()?;
+        Some(Box::new(crate::properties::oracle::observe(api, self.trace.clone())))
+    }
     fn pending(&self) -> Vec<String> {
         self.client.unanswered().into_iter().map(|id| format!("the reply to the client's call {id}")).collect()
     }

@@ -94,7 +94,7 @@ impl Setup {
         let (link, to_driver) = Link::new();
         tokio::spawn(driver.clone().serve(to_driver));
         let (front, to_gateway) = Link::new();
-        let config = gateway::Config { profile: self.profile, remedies: self.remedies, replica: "gateway-0".into() };
+        let config = gateway::Config { profile: self.profile, remedies: self.remedies, ..gateway::Config::default() };
         let channel = link.channel();
         tokio::spawn(async move { gateway::run(config, channel, &self.database, to_gateway).await.unwrap() });
         Rig { client: OpenShellClient::new(front.channel()), driver, link, log, _subscriber: (subscriber, second) }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::explore::choices::ChoicePoint;
 use crate::options::Options;
-use crate::property::{Property, Verdict, Violation, always_checked};
+use crate::property::{Checked, Property, Verdict, Violation, always_checked};
 use crate::scenario::{Scenario, Source};
 use crate::system::System;
 
@@ -165,19 +165,26 @@ pub struct Judgement {
     pub vacuous: Vec<String>,
 }
 
-/// Judges a trace by the scenario's properties and those that every run must have.
+/// Judges a trace by the scenario's properties and those that every run must have. Only a property that the scenario
+/// names has to have something to judge.
 pub fn judge(system: &dyn System, scenario: &Scenario, entries: &[Entry]) -> Judgement {
     let properties = system.properties();
-    let checked = properties.iter().filter(|p| scenario.check.iter().any(|c| c == p.name));
-    judge_by(always_checked().iter().chain(checked), entries)
+    let checked = properties.iter().filter_map(|p| {
+        let named = scenario.check.iter().any(|c| c == p.name);
+        let excepted = scenario.except.contains_key(p.name);
+        (named || p.checked != Checked::WhenNamed && !excepted).then_some((p, named))
+    });
+    judge_by(always_checked().iter().map(|p| (p, true)).chain(checked), entries)
 }
 
-fn judge_by<'p>(properties: impl Iterator<Item = &'p Property>, entries: &[Entry]) -> Judgement {
+/// Judges by these properties, each with whether a verdict without anything to judge counts.
+fn judge_by<'p>(properties: impl Iterator<Item = (&'p Property, bool)>, entries: &[Entry]) -> Judgement {
     let mut judgement = Judgement::default();
-    for property in properties {
+    for (property, named) in properties {
         let name = property.name.to_owned();
         match property.judge(entries) {
             Verdict::Holds { .. } => {}
+            Verdict::Vacuous if !named => {}
             Verdict::Vacuous => judgement.vacuous.push(name),
             Verdict::Violated(violation) => judgement.violations.push(Broken { property: name, violation }),
         }
@@ -241,7 +248,9 @@ mod tests {
     fn the_first_violated_property_is_the_one_with_the_earliest_entry() {
         let entries = [entry(0, "x", None), entry(1, "b", None), entry(2, "a", None)];
         let nothing = Property::new("n", "", temporal::always(|_| None));
-        let judgement = judge_by([no("a"), no("b"), no("c"), nothing].iter(), &entries);
+        let unnamed = Property::new("u", "", temporal::always(|_| None)).always();
+        let properties = [no("a"), no("b"), no("c"), nothing, unnamed];
+        let judgement = judge_by(properties.iter().map(|p| (p, p.checked == Checked::WhenNamed)), &entries);
         assert_eq!(judgement.violations.iter().map(|b| &*b.property).collect::<Vec<_>>(), ["b", "a"]);
         assert_eq!(judgement.vacuous, ["n"]);
         assert_eq!(of_judgement(&judgement), Outcome::Violated);

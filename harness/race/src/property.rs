@@ -17,13 +17,34 @@ pub struct Property {
     pub name: &'static str,
     /// What must hold, in one sentence.
     pub sentence: &'static str,
+    /// Which runs it is checked in.
+    pub checked: Checked,
     rule: Statement,
+}
+
+/// Which runs a property is checked in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checked {
+    /// Those whose scenario names it in `check`. Then it must have something to judge.
+    WhenNamed,
+    /// Every run, unless the scenario opts out by name, with a reason (`except`).
+    Always,
+    /// Every run: no scenario may opt out.
+    WithoutException,
 }
 
 impl Property {
     /// A property from a statement of [`crate::temporal`].
     pub fn new(name: &'static str, sentence: &'static str, rule: Statement) -> Property {
-        Property { name, sentence, rule }
+        Property { name, sentence, checked: Checked::WhenNamed, rule }
+    }
+    /// The same, checked in every run; a scenario may opt out.
+    pub fn always(self) -> Property {
+        Property { checked: Checked::Always, ..self }
+    }
+    /// The same, checked in every run; no scenario may opt out.
+    pub fn without_exception(self) -> Property {
+        Property { checked: Checked::WithoutException, ..self }
     }
     /// Judges a whole trace, or the part that a killed run left.
     pub fn judge(&self, entries: &[Entry]) -> Verdict {

@@ -221,7 +221,8 @@ mod tests {
             vec!["h".into()]
         }
         fn properties(&self) -> Vec<Property> {
-            ["p", "q"].map(|name| Property::new(name, "", temporal::never(|_| None))).into()
+            let new = |name| Property::new(name, "", temporal::never(|_| None));
+            vec![new("p"), new("q"), new("everywhere").always(), new("law").without_exception()]
         }
         fn assemble(&self, _: &Setup, _: &mut Stage<'_>) -> Result<Box<dyn Live>, BoxError> {
             Err("is never run".into())
@@ -282,6 +283,26 @@ mod tests {
             ),
         ] {
             assert_eq!(trials_of(rest), expected, "{rest}");
+        }
+    }
+    #[test]
+    fn a_scenario_opts_out_of_a_property_of_every_run_by_name_and_never_of_a_law() {
+        let read = |rest: &str| {
+            let text = format!("scenario: x\nsummary: s\nsteps: [{{run: 1s}}]\ncheck: [p]\n{rest}");
+            scenario::read(&Small, &Arc::new(Source { path: "x.yaml".into(), text, builtin: false }))
+        };
+        let without = "fails-without: {off: a, violates: [everywhere]}";
+        let scenarios = read(without).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(scenarios[0].fails_without[0].violates, ["everywhere"]);
+        let scenarios = read("except: {everywhere: it is dark}").unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(scenarios[0].except["everywhere"], "it is dark");
+        for (wrong, says) in [
+            ("except: {law: why}".to_owned(), "law"),
+            ("except: {p: why}".to_owned(), "p"),
+            (format!("except: {{everywhere: it is dark}}\n{without}"), "everywhere"),
+        ] {
+            let e = read(&wrong).err().expect("a mistake").to_string();
+            assert!(e.contains(says), "{wrong}: {e}");
         }
     }
     #[test]

@@ -10,6 +10,7 @@
 //! steps:
 //!   - run: 200ms
 //! check: [reply-comes]
+//! except: {nothing-waits-for-ever: the outage outlasts it}    # a property of every run that this one is not judged by
 //! reported-without: [some-merged-fix]     # merged remedies that the reported code did not have yet
 //! fails-without:                          # red/green: without these remedies it fails with exactly these properties
 //!   - {off: [retry], violates: [reply-comes]}     # off: proposed = all that are proposed, that is, as reported
@@ -25,7 +26,7 @@ use photofinish_sim::choices::Pins;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::mistake::{BadInput, Mistake, position};
-use crate::property::{NO_PANIC, SCRIPT};
+use crate::property::{Checked, NO_PANIC, Property, SCRIPT};
 use crate::switch::{Switch, SwitchKind};
 use crate::system::{Action, Cluster, ClusterOption, Scope, System};
 use yaml::{Fields, Node};
@@ -77,6 +78,8 @@ pub struct Scenario {
     pub steps: Vec<Step>,
     /// Properties to check, beside those that every run must have.
     pub check: Vec<String>,
+    /// Properties of every run that are not checked in this one, each with its reason.
+    pub except: IndexMap<String, String>,
     /// Merged remedies that the reported code did not have.
     pub reported_without: Vec<String>,
     /// Red sides: remedies off, properties violated.
@@ -246,7 +249,8 @@ fn scenario(
     if steps.is_empty() {
         return Err(steps_node.expected("at least one step"));
     }
-    let properties: Vec<&str> = system.properties().iter().map(|p| p.name).collect();
+    let all = system.properties();
+    let properties: Vec<&str> = all.iter().map(|p| p.name).collect();
     let check_node = fields.required("check")?;
     let check = words(check_node, "property", &properties)?;
     if check.is_empty() {
@@ -263,6 +267,7 @@ fn scenario(
         pins,
         steps,
         check,
+        except: IndexMap::new(),
         reported_without: Vec::new(),
         fails_without: Vec::new(),
         closed_by: Vec::new(),
@@ -270,7 +275,10 @@ fn scenario(
         failing_seeds: Vec::new(),
         cluster: cluster.clone(),
     };
-    sides(&mut scenario, &mut fields, system.switches())?;
+    if let Some(node) = fields.optional("except") {
+        scenario.except = exceptions(node, &all)?;
+    }
+    sides(&mut scenario, &mut fields, system.switches(), &all)?;
     fields.finish()?;
     Ok(scenario)
 }
@@ -279,7 +287,12 @@ fn scenario(
 const ALL_PROPOSED: &str = "proposed";
 
 /// The red sides: how the scenario shows that it can fail.
-fn sides(scenario: &mut Scenario, fields: &mut Fields<'_>, switches: &[Switch]) -> Result<(), Mistake> {
+fn sides(
+    scenario: &mut Scenario,
+    fields: &mut Fields<'_>,
+    switches: &[Switch],
+    properties: &[Property],
+) -> Result<(), Mistake> {
     let named = |keep: fn(&SwitchKind) -> bool| -> Vec<&str> {
         switches.iter().filter(|s| keep(&s.kind)).map(|s| s.name).collect()
     };
@@ -290,7 +303,11 @@ fn sides(scenario: &mut Scenario, fields: &mut Fields<'_>, switches: &[Switch]) 
         scenario.reported_without = words(node, "merged remedy", &merged)?;
     }
     let violates = |fields: &mut Fields<'_>| {
-        let judged = scenario.check.iter().map(String::as_str).chain([NO_PANIC, SCRIPT]).collect::<Vec<_>>();
+        let of_every_run = properties.iter().filter(|p| p.checked != Checked::WhenNamed).map(|p| p.name);
+        let of_every_run = of_every_run.filter(|name| !scenario.except.contains_key(*name));
+        let named = scenario.check.iter().map(String::as_str);
+        let judged: IndexSet<&str> = named.chain(of_every_run).chain([NO_PANIC, SCRIPT]).collect();
+        let judged = Vec::from_iter(judged);
         let node = fields.required("violates")?;
         match words(node, "checked property", &judged)? {
             names if names.is_empty() => Err(node.expected("at least one property")),
@@ -350,6 +367,18 @@ fn sides(scenario: &mut Scenario, fields: &mut Fields<'_>, switches: &[Switch]) 
         _ => Kind::Unproven,
     };
     Ok(())
+}
+
+/// `except: {PROPERTY: reason}`: properties of every run, except those that no scenario may opt out of.
+fn exceptions(node: &Node, properties: &[Property]) -> Result<IndexMap<String, String>, Mistake> {
+    let may: Vec<&str> = properties.iter().filter(|p| p.checked == Checked::Always).map(|p| p.name).collect();
+    let mut except = IndexMap::new();
+    for (name, reason) in node.entries("{property of every run: reason}")? {
+        let name = name.word("property that a scenario may opt out of", may.iter().copied())?;
+        let reason = reason.text("the reason, one sentence")?;
+        except.insert(name.to_owned(), reason.to_owned());
+    }
+    Ok(except)
 }
 
 fn step(node: &Node, scope: &mut Scope<'_>) -> Result<Step, Mistake> {

@@ -1,0 +1,196 @@
+//! What must hold of rows and cluster together: Pods, volumes and resources, as the oracle sees them.
+
+use std::collections::BTreeMap;
+
+use photofinish::property::Tally;
+use photofinish::temporal::Statement;
+use photofinish_sim::trace::Entry;
+
+use super::facts::{Facts, News, Obligations, seconds};
+use super::oracle::STATE;
+use super::{Change, reported_stopped};
+
+/// A stop's own limit, the driver's reconcile, and some: by then a stopped sandbox must be at rest.
+const AT_REST: u64 = seconds(180);
+/// The driver gives a bootstrap up after 300 s, at its next reconcile.
+const REAPED: u64 = seconds(420);
+/// Three sweeps and the reconciles between them.
+const SEEN: u64 = seconds(240);
+/// The driver's gateway id.
+const OURS: &str = "gateway-0";
+
+/// Judges the sandbox that an entry is about by what is owed of it.
+fn owing(
+    limit_ns: u64,
+    owes: impl for<'f> Fn(&'f Facts<'_>, &'f str) -> Option<(bool, String)> + Send + Sync + 'static,
+) -> Statement {
+    Statement::new(move |entries| {
+        let (mut tally, mut facts, mut owed) = (Tally::default(), Facts::default(), Obligations::default());
+        for e in entries {
+            owed.check(e, &mut tally);
+            let News::Of(id) = facts.note(e) else { continue };
+            let Some((owes, why)) = owes(&facts, id) else {
+                owed.restart(id);
+                continue;
+            };
+            tally.judged();
+            owed.owe(id, owes, e, limit_ns, || why);
+        }
+        tally.verdict()
+    })
+}
+
+/// I6.
+pub(super) fn stopped_is_at_rest() -> Statement {
+    owing(AT_REST, |facts, id| {
+        let row = facts.rows.get(id).filter(|row| row.phase == "Stopped")?;
+        let running = facts.resource(id).map(|r| (!r.off, r.marker)).unwrap_or_default();
+        let pods = facts.pods(id).count();
+        let busy = running != (false, "") || pods > 0;
+        Some((
+            busy,
+            format!("{} is Stopped, but not at rest: on {}, marker {:?}, {pods} Pods", row.name, running.0, running.1),
+        ))
+    })
+}
+
+/// Row and resource agree once all is quiet.
+pub(super) fn row_and_resource_agree() -> Statement {
+    owing(SEEN, |facts, id| {
+        let row = facts.rows.get(id).filter(|row| matches!(row.phase, "Ready" | "Provisioning" | "Starting"))?;
+        facts.resource(id)?;
+        let both =
+            facts.pods(id).any(|p| p.workload && p.is_live()) && facts.pods(id).any(|p| !p.workload && p.is_live());
+        match row.phase {
+            "Ready" => Some((!both, format!("{} is Ready without both of its Pods", row.name))),
+            phase => Some((facts.is_off_and_empty(id), format!("{} is {phase} over an empty backend", row.name))),
+        }
+    })
+}
+
+/// I11.
+pub(super) fn no_orphan() -> Statement {
+    owing(REAPED, |facts, id| {
+        let resource = facts.resource(id).filter(|r| r.gateway == OURS)?;
+        let orphan = !facts.rows.contains_key(id);
+        Some((orphan, format!("the resource {} stays although no row stands for it", resource.object)))
+    })
+}
+
+/// I12.
+pub(super) fn one_of_each() -> Statement {
+    Statement::new(|entries| {
+        let (mut tally, mut facts) = (Tally::default(), Facts::default());
+        for e in entries {
+            let News::Of(id) = facts.note(e) else { continue };
+            let live = |workload: bool| facts.pods(id).filter(move |p| p.workload == workload && p.is_live());
+            if e.kind == STATE && e.name == "pod" {
+                tally.judged();
+                for (workload, what) in [(true, "workload"), (false, "supervisor")] {
+                    if live(workload).count() > 1 {
+                        tally.violated(e.id, format!("{} has several live {what} Pods", object(e)), e.cause);
+                    }
+                }
+            }
+            if let Some(c) = Change::of(e).filter(|c| c.new == "Ready") {
+                tally.judged();
+                let runs = (live(true).next().map(|p| p.run), live(false).next().map(|p| p.run));
+                if let (Some(workload), Some(supervisor)) = runs
+                    && workload != supervisor
+                {
+                    tally.violated(e.id, format!("{} is Ready with Pods of two runs", c.sandbox), e.cause);
+                }
+            }
+        }
+        tally.verdict()
+    })
+}
+
+/// I14.
+pub(super) fn stopped_does_not_run() -> Statement {
+    Statement::new(|entries| {
+        let (mut tally, mut facts) = (Tally::default(), Facts::default());
+        // By sandbox name: the reply that said Stopped, while no start has followed.
+        let mut reported: BTreeMap<String, u64> = BTreeMap::new();
+        let runs = |facts: &Facts<'_>, id: &str| facts.pods(id).any(|p| p.workload && p.phase == "Running");
+        for e in entries {
+            let news = facts.note(e);
+            if let Some(name) = reported_stopped(e) {
+                let row = facts.rows.iter().find(|(_, row)| row.name == name && row.told_to_stop);
+                if let Some((id, _)) = row {
+                    tally.judged();
+                    if runs(&facts, id) {
+                        let why = format!("{name} was reported Stopped while its workload ran");
+                        tally.violated(e.id, why, e.cause);
+                    }
+                    reported.insert(name, e.id);
+                }
+            }
+            let News::Of(id) = news else { continue };
+            let Some(row) = facts.rows.get(id) else { continue };
+            if !row.told_to_stop || row.deleted {
+                reported.remove(row.name);
+            } else if e.kind == STATE
+                && e.name == "pod"
+                && let Some(told) = reported.get(row.name)
+                && runs(&facts, id)
+            {
+                tally.violated(e.id, format!("the workload of {} runs after Stopped was reported", row.name), [*told]);
+            }
+        }
+        tally.verdict()
+    })
+}
+
+/// I9.
+pub(super) fn volume_survives() -> Statement {
+    Statement::new(|entries| {
+        let (mut tally, mut facts) = (Tally::default(), Facts::default());
+        // Who deleted what last, by the API server's log; sandbox ids of resources, by uid.
+        let (mut deleted, mut owners) = (BTreeMap::new(), BTreeMap::new());
+        // A row outlives in this map: its resource may go after it.
+        let mut rows = BTreeMap::new();
+        for e in entries {
+            if let News::Of(id) = facts.note(e)
+                && let Some(row) = facts.rows.get(id)
+            {
+                rows.insert(id, row.clone());
+            }
+            if e.kind == "http" && e.name == "delete" && e.field("status").is_some_and(|s| s.starts_with('2')) {
+                let path = e.field("path").unwrap_or_default().split('?').next().unwrap_or_default();
+                let mut parts = path.rsplit('/');
+                if let (Some(name), Some(plural)) = (parts.next(), parts.next()) {
+                    deleted.insert((plural, name), (e.field("client").unwrap_or_default(), e.id));
+                }
+            }
+            if e.kind != STATE {
+                continue;
+            }
+            let field = |name| e.field(name).unwrap_or_default();
+            if e.name == "resource" {
+                owners.insert(field("uid"), (field("sandbox_id"), field("object")));
+            } else if e.name == "claim" {
+                tally.judged();
+                let Some((id, resource)) = owners.get(field("owner")).filter(|_| field("gone") == "true") else {
+                    continue;
+                };
+                let Some(row) = rows.get(id).filter(|row| row.was_ready && !row.deleted) else { continue };
+                let of_claim = deleted.get(&("persistentvolumeclaims", field("object")));
+                let of_resource = deleted.get(&("sandboxes", *resource));
+                let blamed = match of_claim {
+                    Some(("gc", _)) => of_resource.filter(|(by, _)| by.starts_with("driver")),
+                    by => by,
+                };
+                if let Some((by, id)) = blamed {
+                    let why = format!("the volume of {} is gone: {by} deleted it, no delete was accepted", row.name);
+                    tally.violated(e.id, why, [*id]);
+                }
+            }
+        }
+        tally.verdict()
+    })
+}
+
+fn object(e: &Entry) -> &str {
+    e.field("sandbox").unwrap_or_default()
+}
