@@ -60,10 +60,8 @@ pub fn restarts(policy: &str, code: i32) -> bool {
 pub fn delay_ms(count: u32) -> i64 {
     match count {
         0 | 1 => 0,
-        n => 1_i64
-            .checked_shl(n - 2)
-            .map_or(LONGEST_BACKOFF_MS, |x| x.saturating_mul(BACKOFF_MS))
-            .clamp(0, LONGEST_BACKOFF_MS),
+        // More doublings than these are beyond the longest wait anyway.
+        n => (BACKOFF_MS << (n - 2).min(16)).min(LONGEST_BACKOFF_MS),
     }
 }
 

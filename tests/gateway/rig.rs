@@ -60,6 +60,8 @@ pub(crate) struct Rig {
     pub(crate) driver: ScriptedDriver,
     /// Gateway to driver.
     pub(crate) link: Link,
+    /// The gateway's process.
+    pub(crate) gateway: AbortHandle,
     pub(crate) log: Log,
     _subscriber: (tracing::subscriber::DefaultGuard, tracing::Dispatch),
 }
@@ -81,11 +83,31 @@ impl Setup {
             Remedy::ALL.iter().copied().filter(|r| remedies.contains(&r.name())).fold(self.remedies, Remedies::with);
         self
     }
+    pub(crate) fn without(mut self, remedies: &[&str]) -> Setup {
+        let off = Remedy::ALL.iter().copied().filter(|r| remedies.contains(&r.name()));
+        self.remedies = off.fold(self.remedies, Remedies::without);
+        self
+    }
     pub(crate) fn profile(mut self, profile: Profile) -> Setup {
         self.profile = profile;
         self
     }
+    /// Two gateways on one store and one driver; the first takes the lease. The second is returned as a client of it.
+    pub(crate) async fn run_two(self, script: &str) -> (Rig, OpenShellClient<Channel>) {
+        let Setup { profile, remedies, database } = self;
+        let first = Setup { profile, remedies, database: database.clone() }.serve(script, true);
+        settle().await;
+        let config = gateway::Config { profile, remedies, replica: "gateway-1".into(), shared: true };
+        let (front, to_gateway) = Link::new();
+        let channel = first.link.channel();
+        tokio::spawn(async move { gateway::run(config, channel, &database, to_gateway).await.unwrap() });
+        settle().await;
+        (first, OpenShellClient::new(front.channel()))
+    }
     pub(crate) fn run(self, script: &str) -> Rig {
+        self.serve(script, false)
+    }
+    fn serve(self, script: &str, shared: bool) -> Rig {
         let log = Log::default();
         // tracing judges a callsite for all threads by the registering thread's dispatcher while there is only one.
         let second = tracing::Dispatch::new(tracing_subscriber::registry());
@@ -94,10 +116,20 @@ impl Setup {
         let (link, to_driver) = Link::new();
         tokio::spawn(driver.clone().serve(to_driver));
         let (front, to_gateway) = Link::new();
-        let config = gateway::Config { profile: self.profile, remedies: self.remedies, ..gateway::Config::default() };
+        let config =
+            gateway::Config { profile: self.profile, remedies: self.remedies, shared, ..gateway::Config::default() };
         let channel = link.channel();
-        tokio::spawn(async move { gateway::run(config, channel, &self.database, to_gateway).await.unwrap() });
-        Rig { client: OpenShellClient::new(front.channel()), driver, link, log, _subscriber: (subscriber, second) }
+        let gateway =
+            tokio::spawn(async move { gateway::run(config, channel, &self.database, to_gateway).await.unwrap() });
+        let gateway = gateway.abort_handle();
+        Rig {
+            gateway,
+            client: OpenShellClient::new(front.channel()),
+            driver,
+            link,
+            log,
+            _subscriber: (subscriber, second),
+        }
     }
 }
 

@@ -1,0 +1,101 @@
+//! A main process that has exited is run again by the sandbox's policy.
+
+use std::time::Duration;
+
+use photofinish_openshell::gateway::scripted_driver::Call;
+use photofinish_openshell::pb::openshell::{CreateSandboxRequest, SandboxSpec};
+use tokio::time::sleep;
+use tonic::Code;
+
+use crate::rig::{Rig, Setup, Supervisor, phase, settle};
+
+const READY: &str = r#"{"on": "create", "sandbox": {"name": "demo", "conditions": ["Ready=True/DependenciesReady"]}}"#;
+
+/// A Ready sandbox with this restart policy, its id, and its supervisor.
+async fn running(policy: &str, script: &str) -> (Rig, String, Supervisor) {
+    let mut rig = Setup::as_reported().run(&[READY, script].join("\n"));
+    let spec = SandboxSpec { restart_policy: policy.into(), ..Default::default() };
+    let request = CreateSandboxRequest { name: "demo".into(), spec: Some(spec), ..Default::default() };
+    let created = rig.client.create_sandbox(request).await.unwrap().into_inner().sandbox.unwrap();
+    let id = created.metadata.unwrap().id;
+    let supervisor = rig.supervise(&id, "i1").await.unwrap();
+    rig.until("Ready").await;
+    (rig, id, supervisor)
+}
+
+fn starts(rig: &Rig) -> usize {
+    rig.driver.calls().iter().filter(|c| c.call == Call::Start).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_exit_is_made_up_for_at_once_after_a_stable_run_and_with_backoff_after_a_short_one() {
+    let (mut rig, id, mut supervisor) = running("OnFailure", "").await;
+    sleep(Duration::from_secs(20)).await;
+    supervisor.exit(3).await;
+    assert_eq!(rig.phase().await, "Starting");
+    drop(supervisor);
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(starts(&rig), 1, "the old run is stopped and a new one started");
+    let refused = rig.supervise(&id, "i1").await.err().unwrap();
+    assert_eq!(refused.code(), Code::FailedPrecondition, "the old run is over");
+    let mut second = rig.supervise(&id, "i2").await.unwrap();
+    assert_eq!(rig.phase().await, "Ready");
+    assert_eq!(rig.get().await.status.unwrap().restart_count, 1);
+
+    sleep(Duration::from_secs(5)).await;
+    second.exit(3).await;
+    drop(second);
+    sleep(Duration::from_millis(900)).await;
+    assert_eq!(starts(&rig), 1, "a second in a row waits");
+    sleep(Duration::from_millis(1_100)).await;
+    assert_eq!(starts(&rig), 2);
+    assert_eq!(rig.get().await.status.unwrap().restart_count, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_exit_with_code_0_completes_a_sandbox_that_restarts_on_failure() {
+    let (mut rig, _, mut supervisor) = running("OnFailure", "").await;
+    supervisor.exit(0).await;
+    assert_eq!(rig.phase().await, "Completed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_in_the_backoff_ends_the_restarts() {
+    let (mut rig, _, mut supervisor) = running("Always", "").await;
+    supervisor.exit(0).await;
+    assert_eq!(phase(&rig.stop().await.unwrap()), "Stopped");
+    sleep(Duration::from_secs(300)).await;
+    assert_eq!((rig.phase().await, starts(&rig)), ("Stopped", 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_that_meets_a_running_restart_wins() {
+    let (mut rig, _, mut supervisor) = running("Always", r#"{"answer": "start", "wait": "slow"}"#).await;
+    supervisor.exit(1).await;
+    drop(supervisor);
+    sleep(Duration::from_secs(2)).await;
+    // The restart holds the gate: the stop waits for it, then stops what it has started.
+    let mut client = rig.client.clone();
+    let stop = tokio::spawn(async move { client.stop_sandbox(crate::rig::demo()).await });
+    settle().await;
+    rig.driver.release("slow");
+    stop.await.unwrap().unwrap();
+    assert_eq!(rig.phase().await, "Stopped");
+    assert_eq!(rig.driver.calls().last().unwrap().call, Call::Stop);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_that_the_driver_fails_is_tried_again_and_one_without_compute_is_an_error() {
+    let (mut rig, _, mut supervisor) = running(
+        "Always",
+        "{\"answer\": \"start\", \"code\": \"INTERNAL\"}\n{\"answer\": \"start\", \"code\": \"NOT_FOUND\"}",
+    )
+    .await;
+    supervisor.exit(1).await;
+    drop(supervisor);
+    sleep(Duration::from_secs(9)).await;
+    assert_eq!((rig.phase().await, starts(&rig)), ("Starting", 1));
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!((rig.phase().await, starts(&rig)), ("Error", 2));
+    assert_eq!(rig.log.changes().last().unwrap(), "Starting>Error restart");
+}
