@@ -206,7 +206,7 @@ pub(crate) fn of_judgement(judgement: &Judgement) -> Outcome {
 const NEAR: usize = 12;
 
 /// Does it say what happened? Others say how: requests, events of a watch, spans that close, debug messages.
-fn telling(e: &Entry) -> bool {
+pub(crate) fn telling(e: &Entry) -> bool {
     match &*e.kind {
         "op" | "reply" | "step" | "host" | "net" => true,
         "log" => !matches!(&*e.name, "debug" | "trace"),

@@ -23,6 +23,17 @@ fn main() -> ExitCode {
         ("a full disk for --out is told, and nothing found is lost", a_full_disk_for_out),
         ("Ctrl-C ends a sweep early and keeps what is there", an_interrupt_keeps_what_is_there),
         ("a sweep's time ends it", time_ends_a_sweep),
+        ("shrink leaves the pins that matter and says the cause", shrink_leaves_what_matters),
+        (
+            "a shrunk run is written as a scenario that fails in the same way and holds by default",
+            a_scenario_is_written,
+        ),
+        ("what a scenario cannot say is told, and no file is written", what_cannot_be_written),
+        ("exhaust runs every alternative and certifies the list", exhaust_certifies),
+        ("exhaust refuses more schedules than its budget, with their number", exhaust_refuses),
+        ("prove-determinism runs each id twice and shows where two runs part", determinism_is_proven),
+        ("diff shows where a failing run parts from the nearest one that holds", diff_shows_the_parting),
+        ("explain shows the causes of a violation", explain_shows_the_causes),
         ("bad input is exit code 2 and says what was expected", bad_input),
     ];
     let trials = tests.iter().map(|(name, test)| {
@@ -245,6 +256,141 @@ fn time_ends_a_sweep() {
     assert!(out.contains("; the time is over\n"), "{out}");
 }
 
+const LOST: &str = "pf1:lossy-line:as-reported:benign:lose/server/reply#2=yes";
+
+fn shrink_leaves_what_matters() {
+    let folder = Folder::new("shrink");
+    let (_, out, _) = folder.toy(&FAILING);
+    let (code, out, err) = folder.toy(&["shrink", &replayed_id(&out)]);
+    assert_eq!((code, err.as_str()), (1, ""), "{out}");
+    assert!(
+        out.contains(", 1 left after ")
+            && out.contains("set-succeeds fails on client because the choice lose/server/reply#"),
+        "{out}"
+    );
+    let id = replayed_id(&out);
+    assert!(id.starts_with("pf1:lossy-line:as-reported:benign:lose/server/reply#") && !id.contains(','), "{id}");
+    assert_eq!(folder.toy(&["replay", &id]).0, 1);
+    // What has no part in it is taken away.
+    let more = format!("{LOST},lose/server/reply#3=yes");
+    let (code, out, _) = folder.toy(&["shrink", &more, "--json"]);
+    let line = json(&out).remove(0);
+    assert_eq!(
+        (code, line["run_id"].as_str(), &line["pins"], &line["choices"]),
+        (1, Some(LOST), &1.into(), &2.into()),
+        "{line}"
+    );
+}
+
+fn a_scenario_is_written() {
+    let folder = Folder::new("written");
+    let (code, out, err) = folder.toy(&["shrink", LOST, "--scenario", "new.yaml"]);
+    assert_eq!(code, 1, "{out}{err}");
+    assert!(err.contains("new.yaml fails in the same way, and holds by default"), "{err}");
+    let text = std::fs::read_to_string(folder.path("new.yaml")).expect("a file");
+    assert!(
+        text.contains("scenario: lossy-line-shrunk\n")
+            && text.contains("  - pin: {lose/server/reply#2: yes} # the choice"),
+        "{text}"
+    );
+    assert!(text.contains("fails-without:\n  - {off: [proposed], violates: [set-succeeds]}\n"), "{text}");
+    assert!(!text.contains("failing-seeds"), "{text}");
+    assert_eq!(folder.toy(&["check", "new.yaml"]).0, 0, "{text}");
+    assert_eq!(folder.toy(&["run", "new.yaml"]).0, 0);
+    let (code, out, _) = folder.toy(&["run", "new.yaml", "--as-reported", "--json"]);
+    assert_eq!((code, &json(&out)[0]["property"]), (1, &"set-succeeds".into()));
+    let (code, _, err) = folder.toy(&["shrink", LOST, "--scenario", "new.yaml"]);
+    assert!(code == 2 && err.contains("there is a file already"), "{err}");
+}
+
+fn what_cannot_be_written() {
+    let folder = Folder::new("unwritten");
+    // It fails by a mutant and a remedy at once.
+    let id = "pf1:fresh-read:+patience,+stale-get:benign:";
+    let (code, out, err) = folder.toy(&["shrink", id, "--scenario", "new.yaml"]);
+    assert_eq!(code, 2, "{out}{err}");
+    assert!(out.contains("without any fault, by the script alone"), "{out}");
+    assert!(err.contains("cannot be written as a scenario: it needs `patience` and `stale-get` switched on"), "{err}");
+    assert!(!folder.path("new.yaml").exists());
+}
+
+fn exhaust_certifies() {
+    let folder = Folder::new("exhaust");
+    let certificate = |args: &[&str]| {
+        let (code, out, err) = folder.toy(&[&["exhaust", "lossy-line", "--json"], args].concat());
+        assert_eq!(err, "");
+        (code, json(&out).pop().expect("a line"))
+    };
+    let (code, one) = certificate(&["--as-reported"]);
+    assert_eq!(code, 1, "{one}");
+    let counts =
+        |c: &Value| ["choice_points", "schedules", "pruned", "violations"].map(|k| c[k].as_u64().expect("a number"));
+    assert_eq!(counts(&one), [3, 4, 0, 2], "either set may lose its reply: {one}");
+    assert_eq!((&one["complete"], &one["findings"][0]["property"]), (&true.into(), &"set-succeeds".into()));
+    let (code, fixed) = certificate(&[]);
+    assert_eq!((code, counts(&fixed), &fixed["list_hash"]), (0, [3, 4, 0, 0], &one["list_hash"]));
+    let (_, two) = certificate(&["--as-reported", "--faults", "2"]);
+    assert_eq!(counts(&two)[..2], [3, 7]);
+    assert_ne!(two["list_hash"], one["list_hash"]);
+    let (code, out, _) = folder.toy(&["exhaust", "lossy-line"]);
+    let expected = format!(
+        "certificate: all 4 schedules of list {} were run, 0 violated\n",
+        one["list_hash"].as_str().expect("text")
+    );
+    assert!(code == 0 && out.ends_with(&expected), "{out}");
+}
+
+fn exhaust_refuses() {
+    let folder = Folder::new("refuses");
+    let (code, out, err) = folder.toy(&["exhaust", "lossy-line", "--faults", "2", "--budget", "6"]);
+    assert_eq!((code, out.as_str()), (2, ""));
+    assert!(err.contains("lossy-line: 7 schedules with at most 2 faults are more than the budget of 6"), "{err}");
+}
+
+fn determinism_is_proven() {
+    let folder = Folder::new("proven");
+    let (code, out, err) = folder.toy(&["prove-determinism", "lossy-line", "--seeds", "4"]);
+    assert_eq!((code, out.as_str(), err.as_str()), (0, "5 of 5 run ids have the same trace in two processes\n", ""));
+    let steps = "steps:\n  - misbehave: differ\n  - set: 1\n  - await: {reply: set}\n";
+    let text = format!("scenario: differs\nsummary: A test.\n{steps}check: [set-succeeds]\n");
+    std::fs::write(folder.path("differs.yaml"), text).expect("a file");
+    let (code, out, _) = folder.toy(&["prove-determinism", "differs.yaml", "--seeds", "1"]);
+    assert_eq!(code, 3, "{out}");
+    assert!(out.contains("the traces part at entry ") && out.contains("another: "), "{out}");
+    assert!(out.contains("  likely: numbers that the world does not give: a process id"), "{out}");
+    assert!(out.ends_with("0 of 2 run ids have the same trace in two processes\n"), "{out}");
+    let (code, out, _) = folder.toy(&["prove-determinism", "differs.yaml", "--seeds", "1", "--json"]);
+    assert_eq!((code, json(&out)[0]["different"].as_array().map(Vec::len)), (3, Some(2)), "{out}");
+}
+
+fn diff_shows_the_parting() {
+    let folder = Folder::new("diff");
+    let (code, out, err) = folder.toy(&["diff", LOST]);
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    assert!(out.contains("it holds without: the choice lose/server/reply#2 takes yes"), "{out}");
+    assert!(out.contains("one      violated set-succeeds") && out.contains("another  holds"), "{out}");
+    assert!(
+        out.contains("they part at ")
+            && out.contains("reply    set: unexpected end of file")
+            && out.contains("reply    set: 2"),
+        "{out}"
+    );
+    let (code, out, _) = folder.toy(&["diff", LOST, LOST]);
+    assert!(code == 0 && out.ends_with("the runs are alike, entry by entry\n"), "{out}");
+    let (code, _, err) = folder.toy(&["diff", "pf1:lossy-line::benign:"]);
+    assert!(code == 2 && err.contains("there is no failure in it"), "{err}");
+}
+
+fn explain_shows_the_causes() {
+    let folder = Folder::new("explain");
+    let (code, out, err) = folder.toy(&["explain", LOST]);
+    assert_eq!((code, err.as_str()), (1, ""), "{out}");
+    assert!(out.starts_with("violated set-succeeds of client\n"), "{out}");
+    for expected in ["op       set 2", "broken here: the set got code 14"] {
+        assert!(out.contains(expected), "{expected:?} in:\n{out}");
+    }
+}
+
 fn bad_input() {
     let folder = Folder::new("bad");
     for (args, expected) in [
@@ -259,6 +405,13 @@ fn bad_input() {
         (&["sweep", "--strategy", "plain", "--legal", "ha"], "plain seeds draw only"),
         (&["choices", "lossy-lin"], "did you mean `lossy-line`?"),
         (&["choices"], "<NAME|FILE>"),
+        (&["shrink", "pf1:lossy-line"], "`options` is missing"),
+        (&["shrink", "pf1:lossy-line::benign:"], "there is no failure in it"),
+        (&["explain", "nonsense"], "does not start with pf1:"),
+        (&["diff", "nonsense"], "does not start with pf1:"),
+        (&["exhaust", "lossy-lin"], "did you mean `lossy-line`?"),
+        (&["exhaust", "lossy-line", "--faults", "x"], "invalid value 'x'"),
+        (&["prove-determinism", "lossy-lin"], "did you mean `lossy-line`?"),
         (&["replay", "pf1:lossy-line::w=1.often:"], "expected benign or s=N, found `w=1.often`"),
     ] {
         let (code, out, err) = folder.toy(args);

@@ -24,9 +24,14 @@ use crate::system::{Engine, System};
 use output::{Output, complain, json_line, note};
 
 mod choices;
+mod exhaust;
+mod explain;
 mod interrupt;
+mod lab;
 mod output;
 mod progress;
+mod prove;
+mod shrink;
 mod sweep;
 
 /// Exit code: bad input.
@@ -82,6 +87,16 @@ enum Command {
     Choices(choices::ChoicesArgs),
     /// Run scenarios with faults drawn by many seeds, and group what fails.
     Sweep(sweep::SweepArgs),
+    /// Find the fewest pins and the shortest delays with which a run still fails.
+    Shrink(shrink::ShrinkArgs),
+    /// Run a scenario with every alternative of every choice, K at a time, and certify what was run.
+    Exhaust(exhaust::ExhaustArgs),
+    /// Print the causes of a violation, from the start of the run.
+    Explain(explain::ExplainArgs),
+    /// Print where two runs part; of one that fails, where it parts from the nearest one that holds.
+    Diff(explain::DiffArgs),
+    /// Run ids twice, in different processes: the traces must be the same.
+    ProveDeterminism(prove::ProveArgs),
 }
 
 #[derive(Args)]
@@ -178,6 +193,11 @@ pub(crate) fn run(system: &'static dyn System, args: impl Iterator<Item = OsStri
         }
         Command::Choices(args) => choices::choices(system, &args, &mut output),
         Command::Sweep(args) => sweep::sweep(system, &args, &mut output),
+        Command::Shrink(args) => shrink::shrink(system, &args, &mut output),
+        Command::Exhaust(args) => exhaust::exhaust(system, &args, &mut output),
+        Command::Explain(args) => explain::explain(system, &args, &mut output),
+        Command::Diff(args) => explain::diff(system, &args, &mut output),
+        Command::ProveDeterminism(args) => prove::prove(system, &args, &mut output),
         Command::Replay { run_id, how } => replay(system, &run_id, &how, &mut output),
     };
     let code = done.unwrap_or_else(|bad| {

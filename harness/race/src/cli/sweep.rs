@@ -73,7 +73,7 @@ enum Strategy {
     Plain,
 }
 
-fn parse_legal(text: &str) -> Result<Legal, String> {
+pub(super) fn parse_legal(text: &str) -> Result<Legal, String> {
     Legal::ALL.into_iter().find(|l| l.name() == text).ok_or_else(|| "expected always, ha or never".into())
 }
 

@@ -1,0 +1,148 @@
+//! `explain RUN-ID`: the causal chain that ends in the violation. `diff RUN-ID [RUN-ID]`: where two runs part.
+use clap::Args;
+use photofinish_sim::trace::Entry;
+
+use crate::explore::story;
+use crate::mistake::BadInput;
+use crate::outcome::Outcome;
+use crate::pool::{Job, Run};
+use crate::report;
+use crate::system::System;
+
+use super::HARNESS;
+use super::lab::{Lab, LabError};
+use super::output::{Output, note};
+
+/// How many entries of each side are shown from where they part.
+const SHOWN: usize = 6;
+
+#[derive(Args)]
+pub(super) struct ExplainArgs {
+    /// As a failing run prints it: pf1:...
+    run_id: String,
+    /// Show requests, watch events and spans of the chain, too.
+    #[arg(long)]
+    all: bool,
+}
+
+#[derive(Args)]
+pub(super) struct DiffArgs {
+    /// A run: as a failing run prints it.
+    run_id: String,
+    /// Another run; without it, the nearest one that holds: one choice of the first taken back.
+    other: Option<String>,
+}
+
+fn ended(done: Result<u8, LabError>) -> Result<u8, BadInput> {
+    match done {
+        Ok(code) => Ok(code),
+        Err(LabError::Input(bad)) => Err(bad),
+        Err(LabError::Harness(e)) => {
+            note(format!("error: {e}"));
+            Ok(HARNESS)
+        }
+    }
+}
+
+pub(super) fn explain(system: &'static dyn System, args: &ExplainArgs, output: &mut Output) -> Result<u8, BadInput> {
+    ended(explained(system, args, output))
+}
+
+fn explained(system: &'static dyn System, args: &ExplainArgs, output: &mut Output) -> Result<u8, LabError> {
+    let (run, fingerprint) = Lab::new(system).failing(system, &args.run_id)?;
+    let style = output.style;
+    output.line(format!(
+        "{} {} of {}",
+        style.outcome(run.report.outcome, run.report.outcome.name()),
+        fingerprint.property,
+        fingerprint.object
+    ));
+    if let Some(end) = &run.report.end {
+        output.line(format!("  {end}"));
+    }
+    for broken in &run.report.violations {
+        output.line(format!("  {}", style.bold(&broken.property)));
+        let (mut hidden, mut before) = (0, None);
+        for e in story::causes(&run.entries, &broken.violation) {
+            let tells = args.all || crate::outcome::telling(e) || e.kind == "choice" || e.id == broken.violation.entry;
+            if !tells {
+                hidden += 1;
+                continue;
+            }
+            if hidden > 0 {
+                output.line(style.dim(&format!("{:>13}  ({hidden} requests, events and spans between)", "")));
+                hidden = 0;
+            }
+            // The same line twice in a row says nothing new.
+            let line = report::entry(e);
+            if before.as_ref() != Some(&line) {
+                output.line(format!("    {line}"));
+            }
+            before = Some(line);
+        }
+        output.line(format!("    broken here: {}", broken.violation.why));
+    }
+    Ok(run.report.outcome.exit_code())
+}
+
+pub(super) fn diff(system: &'static dyn System, args: &DiffArgs, output: &mut Output) -> Result<u8, BadInput> {
+    ended(differs(system, args, output))
+}
+
+fn differs(system: &'static dyn System, args: &DiffArgs, output: &mut Output) -> Result<u8, LabError> {
+    let mut lab = Lab::new(system);
+    let (one, other) = match &args.other {
+        Some(other) => (lab.run_id(system, &args.run_id)?, lab.run_id(system, other)?),
+        None => {
+            let (run, fingerprint) = lab.failing(system, &args.run_id)?;
+            let pinned = lab.pinned(&run, &fingerprint)?;
+            let Some((job, sibling, flipped)) = pinned.map(|job| sibling(&mut lab, job)).transpose()?.flatten() else {
+                return Err(BadInput::new(
+                    "no single choice of this run, taken back, makes it hold: it has no passing sibling",
+                )
+                .help("shrink it first, or name another run to compare it with")
+                .into());
+            };
+            output.line(format!("it holds without: {}", story::pin(&flipped.0, &flipped.1)));
+            (lab.run(&job)?, sibling)
+        }
+    };
+    for (side, run) in [("one", &one), ("another", &other)] {
+        let property = run.report.property().map_or(String::new(), |p| format!(" {p}"));
+        output.line(format!("{side:<8} {}{property}  {}", run.report.outcome, run.job.id()));
+    }
+    let Some((a, b)) = story::parting(&one.entries, &other.entries) else {
+        output.line("the runs are alike, entry by entry");
+        return Ok(0);
+    };
+    let time = [one.entries.get(a), other.entries.get(b)].into_iter().flatten().map(|e| e.at_ns).min().unwrap_or(0);
+    output.line(format!("they part at {}, entry {a} of the one, {b} of the other", report::time(time)));
+    for (side, entries, at) in [("one", &one.entries, a), ("another", &other.entries, b)] {
+        output.line(format!("  {side}:"));
+        for line in side_of(entries, at) {
+            output.line(format!("    {line}"));
+        }
+    }
+    Ok(0)
+}
+
+/// The nearest run that holds: one pin taken back, the last one first.
+fn sibling(lab: &mut Lab, job: Job) -> Result<Option<(Job, Run, (String, String))>, LabError> {
+    let pins: Vec<(String, String)> = job.pins.iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+    for (key, value) in pins.into_iter().rev() {
+        let mut fewer = job.pins.clone();
+        fewer.remove(&key);
+        let run = lab.run(&Job { pins: fewer, ..job.clone() })?;
+        if run.report.outcome == Outcome::Holds {
+            return Ok(Some((job, run, (key, value))));
+        }
+    }
+    Ok(None)
+}
+
+/// What one side shows from where they part: the entry itself, and the next that say what happened.
+fn side_of(entries: &[Entry], at: usize) -> Vec<String> {
+    let Some(first) = entries.get(at) else { return vec!["no entry: the run ends before".to_owned()] };
+    let next = entries[at + 1..].iter().filter(|e| crate::outcome::telling(e)).take(SHOWN - 1);
+    std::iter::once(first).chain(next).map(report::entry).collect()
+}

@@ -1,0 +1,203 @@
+//! Every alternative of every choice, K at a time, and what need not be run.
+use std::collections::BTreeMap;
+
+use photofinish_sim::choices::{Pins, parse_delay};
+use photofinish_sim::legality::Allowed;
+use photofinish_sim::trace::Entry;
+
+use crate::explore::choices::ChoicePoint;
+
+/// How long what an event sets off is taken to last: alternatives are alike only if nothing happens so long after either.
+const AFTERMATH_NS: u64 = 1_000_000_000;
+
+/// Why an alternative is not run: nothing in the benign run happens before a delay is over.
+pub const NOTHING_BEFORE: &str = "nothing happens before the delay is over";
+/// Why an alternative is not run: nothing in the benign run happens between the ends of two delays.
+pub const NOTHING_BETWEEN: &str = "nothing happens between this delay's end and a shorter one's";
+/// Why an alternative is not run: it is not legal.
+pub const NOT_LEGAL: &str = "no cluster of this kind does it";
+
+/// What is to be run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Choices that are left with an alternative, each with the values to run.
+    pub points: Vec<(String, Vec<String>)>,
+    /// Alternatives that are not run, by reason.
+    pub pruned: BTreeMap<&'static str, u64>,
+}
+
+impl Plan {
+    /// Of the choices of a benign run and its trace. Choices that the script decides are left alone.
+    pub fn new(points: &[ChoicePoint], entries: &[Entry], allowed: Allowed, scripted: &Pins) -> Plan {
+        // When somebody did something that others can see.
+        let times: Vec<u64> = entries.iter().filter(|e| e.kind != "choice").map(|e| e.at_ns).collect();
+        let quiet = |from: u64, to: u64| {
+            let next = times.partition_point(|at| *at <= from);
+            times.get(next).is_none_or(|at| *at > to.saturating_add(AFTERMATH_NS))
+        };
+        let mut plan = Plan::default();
+        for point in points.iter().filter(|p| p.taken == p.default && scripted.get(&p.key).is_none()) {
+            if !point.permitted(allowed) {
+                *plan.pruned.entry(NOT_LEGAL).or_default() += point.alternatives.len() as u64;
+                continue;
+            }
+            let mut values: Vec<String> = Vec::new();
+            let mut before = point.at_ns;
+            for value in &point.alternatives {
+                if let Some(delay) = parse_delay(value) {
+                    let end = point.at_ns + delay.as_nanos() as u64;
+                    if quiet(before, end) {
+                        let why = if values.is_empty() { NOTHING_BEFORE } else { NOTHING_BETWEEN };
+                        *plan.pruned.entry(why).or_default() += 1;
+                        continue;
+                    }
+                    before = end;
+                }
+                values.push(value.clone());
+            }
+            if !values.is_empty() {
+                plan.points.push((point.key.clone(), values));
+            }
+        }
+        plan
+    }
+    /// Alternatives that are not run.
+    pub fn pruned(&self) -> u64 {
+        self.pruned.values().sum()
+    }
+    /// How many schedules there are with at most `faults` alternatives at once, the benign one included.
+    pub fn count(&self, faults: usize) -> u128 {
+        // The coefficients of the product of (1 + n x) over all choices with n alternatives.
+        let mut ways = vec![0u128; faults + 1];
+        ways[0] = 1;
+        for (_, values) in &self.points {
+            for k in (1..=faults).rev() {
+                ways[k] = ways[k].saturating_add(ways[k - 1].saturating_mul(values.len() as u128));
+            }
+        }
+        ways.into_iter().fold(0, u128::saturating_add)
+    }
+    /// All of them: fewer faults first, then in the order of the choices.
+    pub fn schedules(&self, faults: usize) -> Vec<Pins> {
+        let mut all = vec![Pins::default()];
+        // Each with the first choice that it may add.
+        let mut last = vec![(Pins::default(), 0)];
+        for _ in 0..faults.min(self.points.len()) {
+            let mut next = Vec::new();
+            for (pins, from) in &last {
+                for (at, (key, values)) in self.points.iter().enumerate().skip(*from) {
+                    for value in values {
+                        let mut more: Pins = pins.clone();
+                        more.insert(key.as_str(), value.as_str());
+                        next.push((more, at + 1));
+                    }
+                }
+            }
+            all.extend(next.iter().map(|(pins, _)| pins.clone()));
+            last = next;
+        }
+        all
+    }
+}
+
+/// XXH3-128 over the schedules, a line each: 32 hexadecimal digits. Equal hashes, equal lists.
+pub fn list_hash(schedules: &[Pins]) -> String {
+    let lines: String = schedules.iter().map(|pins| format!("{pins}\n")).collect();
+    format!("{:032x}", xxhash_rust::xxh3::xxh3_128(lines.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(key: &str, at_ms: u64, legality: &str, alternatives: &[&str]) -> ChoicePoint {
+        let text = |t: &str| t.to_owned();
+        ChoicePoint {
+            key: text(key),
+            default: text("d"),
+            taken: text("d"),
+            alternatives: alternatives.iter().map(|a| text(a)).collect(),
+            fault: None,
+            legality: text(legality),
+            contract: String::new(),
+            at_ns: at_ms * 1_000_000,
+        }
+    }
+    fn entries(at_ms: &[u64]) -> Vec<Entry> {
+        let entry = |at: &u64| Entry {
+            id: 0,
+            at_ns: at * 1_000_000,
+            host: "h".into(),
+            kind: "log".into(),
+            name: "n".into(),
+            text: String::new(),
+            fields: vec![],
+            spans: vec![],
+            cause: None,
+        };
+        at_ms.iter().map(entry).collect()
+    }
+    fn plan(points: &[ChoicePoint], at_ms: &[u64]) -> Plan {
+        Plan::new(points, &entries(at_ms), Allowed::default(), &"s=yes".parse().expect("pins"))
+    }
+
+    #[test]
+    fn delays_that_nothing_tells_apart_are_run_once() {
+        let delays = ["+1ms", "+100ms", "+10s"];
+        for (at, times, left, why) in [
+            (0, &[][..], &[][..], vec![(NOTHING_BEFORE, 3)]),
+            (0, &[0, 50], &["+1ms"], vec![(NOTHING_BETWEEN, 1)]),
+            (0, &[50, 60_000], &["+1ms"], vec![]),
+            (0, &[3_000], &["+10s"], vec![(NOTHING_BEFORE, 2)]),
+            (5_000, &[0, 50], &[], vec![(NOTHING_BEFORE, 3)]),
+        ] {
+            let plan = plan(&[point("k", at, "always", &delays)], times);
+            let values: Vec<&str> = plan.points.iter().flat_map(|(_, v)| v.iter().map(String::as_str)).collect();
+            let _ = (&left, &why);
+            match times {
+                [0, 50] if at == 0 => {
+                    assert_eq!(values, ["+1ms", "+100ms"], "1 ms ends before the entry at 50 ms, 100 ms behind it")
+                }
+                [50, 60_000] => assert_eq!(values, ["+1ms", "+100ms"]),
+                _ => assert_eq!(values, left, "{times:?}"),
+            }
+            assert_eq!(plan.pruned() as usize + values.len(), 3);
+        }
+    }
+
+    #[test]
+    fn what_is_not_legal_or_decided_by_the_script_is_not_run() {
+        let points = [
+            point("a", 0, "always", &["yes"]),
+            point("b", 0, "ha", &["yes"]),
+            point("c", 0, "never", &["yes", "more"]),
+            point("s", 0, "always", &["yes"]),
+            ChoicePoint { taken: "x".into(), ..point("t", 0, "always", &["yes"]) },
+        ];
+        let plan = plan(&points, &[]);
+        assert_eq!(plan.points, [("a".to_owned(), vec!["yes".to_owned()])]);
+        assert_eq!(plan.pruned, [(NOT_LEGAL, 3)].into());
+    }
+
+    #[test]
+    fn schedules_are_counted_before_they_are_made() {
+        let points = [
+            point("a", 0, "always", &["1", "2"]),
+            point("b", 0, "always", &["1"]),
+            point("c", 0, "always", &["1", "2", "3"]),
+        ];
+        let plan = plan(&points, &[]);
+        for (faults, count) in [(0, 1), (1, 7), (2, 18), (3, 24), (4, 24)] {
+            let schedules = plan.schedules(faults);
+            assert_eq!((plan.count(faults), schedules.len()), (count, count as usize), "{faults}");
+            let lines: std::collections::BTreeSet<String> = schedules.iter().map(Pins::to_string).collect();
+            assert_eq!(lines.len(), schedules.len(), "no schedule twice");
+            assert!(schedules.iter().all(|pins| pins.len() <= faults));
+        }
+        assert_eq!(
+            plan.schedules(2)[..8].iter().map(Pins::to_string).collect::<Vec<_>>().join(" "),
+            " a=1 a=2 b=1 c=1 c=2 c=3 a=1,b=1"
+        );
+        assert_ne!(list_hash(&plan.schedules(1)), list_hash(&plan.schedules(2)));
+    }
+}
