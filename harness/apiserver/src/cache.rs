@@ -161,7 +161,9 @@ impl Caches {
         let t = &history.tables[table];
         let mut state = self.state();
         let lane = state.lane(table, t);
-        if upto < t.latest() { upto.max(lane.start) } else { t.latest().max(lane.start).max(lane.progress) }
+        // Nobody sees revision 0.
+        let known = if upto < t.latest() { upto } else { t.latest().max(lane.progress) };
+        known.max(lane.start).max(1)
     }
 
     /// A consistent read makes storage confirm how far the cache has come.
@@ -200,7 +202,7 @@ impl Caches {
         let mut state = self.state();
         for (at, table) in history.tables.iter().enumerate() {
             let lane = state.lane(at, table);
-            lane.position = lane.position.max(table.latest());
+            lane.position = history.revision();
             lane.observed = lane.position;
         }
     }
@@ -241,8 +243,8 @@ impl State {
         if lane.epoch != table.epoch() {
             let rebuilt = lane.epoch != u64::MAX;
             let start = if rebuilt { table.rebuilt_at() } else { self.start };
-            // What was there when the cache was filled has arrived.
-            let position = if start == 0 { 0 } else { table.latest_at(start) };
+            // What was there when the cache was filled has arrived; nobody sees revision 0.
+            let position = start.max(1);
             *lane = Lane {
                 epoch: table.epoch(),
                 start,

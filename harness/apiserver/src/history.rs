@@ -168,12 +168,6 @@ impl Table {
         self.rebuilt_at
     }
 
-    /// Revision of the latest change at or before `revision`.
-    pub(crate) fn latest_at(&self, revision: u64) -> u64 {
-        let newest = self.log.iter().rev().find(|change| change.revision <= revision);
-        newest.map_or(self.outdated.min(revision), |change| change.revision)
-    }
-
     /// The revision that a watch cache of this type reaches back to by now, however long it has existed.
     pub(crate) fn outdated(&mut self, now: Instant) -> u64 {
         while self.log.len() - self.outside > WINDOW {
