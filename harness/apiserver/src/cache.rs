@@ -57,10 +57,8 @@ struct State {
     lag: Duration,
     /// Nothing arrives.
     held: bool,
-    /// What a start waits for, by type, before it serves from its cache.
-    initializing: Option<Instant>,
-    /// Revision of the start.
-    start: u64,
+    /// Revision and time of the start; none for a server that was there from the beginning.
+    started: Option<(u64, Instant)>,
     lanes: Vec<Lane>,
 }
 
@@ -77,9 +75,13 @@ struct Lane {
     /// Up to here changes are in `due`, or have arrived.
     observed: u64,
     due: VecDeque<(u64, Instant)>,
-    /// A revision that storage has confirmed to be complete here.
+    /// A revision that storage has confirmed to be complete here, and when.
     progress: u64,
+    confirmed: Option<Instant>,
 }
+
+/// How often storage tells a cache how far it has come, while nothing happens.
+const PROGRESS: Duration = Duration::from_secs(5);
 
 /// What a server has of a type at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +124,7 @@ impl Caches {
         let mut state = self.state();
         let State { lag, held, .. } = *state;
         let table_ = &history.tables[table];
-        let lane = state.lane(table, table_);
+        let lane = self.lane(&mut state, table, table_);
         self.observe(lane, table_, lag);
         if held {
             return Seen { upto: lane.position, next: None };
@@ -145,14 +147,14 @@ impl Caches {
     /// The oldest revision from which a watch of this type can start here.
     pub(crate) fn window(&self, history: &mut History, table: usize) -> u64 {
         let outdated = history.tables[table].outdated(Instant::now());
-        let started = self.state().lane(table, &history.tables[table]).start;
+        let started = self.lane(&mut self.state(), table, &history.tables[table]).start;
         history.window().max(outdated).max(started)
     }
 
     /// Whether the cache of a type is filled.
     pub(crate) fn ready(&self, history: &History, table: usize) -> bool {
         let mut state = self.state();
-        let until = state.lane(table, &history.tables[table]).ready;
+        let until = self.lane(&mut state, table, &history.tables[table]).ready;
         until.is_none_or(|until| Instant::now() >= until)
     }
 
@@ -160,7 +162,11 @@ impl Caches {
     pub(crate) fn revision(&self, history: &History, table: usize, upto: u64) -> u64 {
         let t = &history.tables[table];
         let mut state = self.state();
-        let lane = state.lane(table, t);
+        let lane = self.lane(&mut state, table, t);
+        let now = Instant::now();
+        if upto >= t.latest() && lane.confirmed.is_none_or(|at| now - at >= PROGRESS) {
+            lane.confirm(history.revision(), now);
+        }
         // Nobody sees revision 0.
         let known = if upto < t.latest() { upto } else { t.latest().max(lane.progress) };
         known.max(lane.start).max(1)
@@ -168,12 +174,13 @@ impl Caches {
 
     /// A consistent read makes storage confirm how far the cache has come.
     pub(crate) fn confirm(&self, history: &History, table: usize) {
-        self.state().lane(table, &history.tables[table]).progress = history.revision();
+        let mut state = self.state();
+        self.lane(&mut state, table, &history.tables[table]).confirm(history.revision(), Instant::now());
     }
 
     /// Whether storage can be passed over for an exact read: the cache has a snapshot of that revision.
     pub(crate) fn holds(&self, history: &History, table: usize, revision: u64) -> bool {
-        let start = self.state().lane(table, &history.tables[table]).start;
+        let start = self.lane(&mut self.state(), table, &history.tables[table]).start;
         revision >= start.max(history.told()).max(1)
     }
 
@@ -201,7 +208,7 @@ impl Caches {
         }
         let mut state = self.state();
         for (at, table) in history.tables.iter().enumerate() {
-            let lane = state.lane(at, table);
+            let lane = self.lane(&mut state, at, table);
             lane.position = history.revision();
             lane.observed = lane.position;
         }
@@ -216,9 +223,7 @@ impl Caches {
     pub(crate) fn start(&self, history: &mut History) {
         let start = history.tick();
         let mut state = self.state();
-        let wait = self.hooks.initializing(&self.name);
-        state.initializing = (!wait.is_zero()).then(|| Instant::now() + wait);
-        state.start = start;
+        state.started = Some((start, Instant::now()));
         state.held = false;
         state.lanes.clear();
         drop(state);
@@ -228,38 +233,49 @@ impl Caches {
         });
     }
 
-    fn stir(&self) {
-        self.life.send_modify(|life| life.stirred += 1);
-    }
-}
-
-impl State {
     /// The cache of a type, built when it is first asked for, or when its definition has changed.
-    fn lane(&mut self, at: usize, table: &Table) -> &mut Lane {
-        while self.lanes.len() <= at {
-            self.lanes.push(Lane { epoch: u64::MAX, ..Lane::default() });
+    fn lane<'a>(&self, state: &'a mut State, at: usize, table: &Table) -> &'a mut Lane {
+        while state.lanes.len() <= at {
+            state.lanes.push(Lane { epoch: u64::MAX, ..Lane::default() });
         }
-        let lane = &mut self.lanes[at];
+        let lane = &mut state.lanes[at];
         if lane.epoch != table.epoch() {
             let rebuilt = lane.epoch != u64::MAX;
-            let start = if rebuilt { table.rebuilt_at() } else { self.start };
+            let (start, ready) = match state.started {
+                _ if rebuilt => (table.rebuilt_at(), None),
+                None => (0, None),
+                Some((start, at)) => {
+                    let wait = self.hooks.initializing(&self.name, &table.resource.plural);
+                    (start, (!wait.is_zero()).then_some(at + wait))
+                }
+            };
             // What was there when the cache was filled has arrived; nobody sees revision 0.
             let position = start.max(1);
             *lane = Lane {
                 epoch: table.epoch(),
                 start,
-                ready: self.initializing,
+                ready,
                 position,
                 observed: position,
                 due: VecDeque::new(),
                 progress: start,
+                confirmed: None,
             };
         }
         lane
     }
+
+    fn stir(&self) {
+        self.life.send_modify(|life| life.stirred += 1);
+    }
 }
 
 impl Lane {
+    fn confirm(&mut self, revision: u64, now: Instant) {
+        self.progress = revision;
+        self.confirmed = Some(now);
+    }
+
     fn arrive(&mut self, now: Instant) {
         while let Some((revision, _)) = self.due.front().copied().filter(|(_, at)| *at <= now) {
             self.position = revision;

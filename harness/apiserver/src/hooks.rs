@@ -170,9 +170,10 @@ pub trait Hooks: Send + Sync {
         Duration::ZERO
     }
 
-    /// A server starts again. The answer is how long it refuses what it serves from its watch caches (429).
-    fn initializing(&self, server: &str) -> Duration {
-        let _ = server;
+    /// A server has started again, and is asked about a type for the first time. The answer is how long after the start
+    /// it refuses what it would serve from its watch cache of the type (429).
+    fn initializing(&self, server: &str, resource: &str) -> Duration {
+        let _ = (server, resource);
         Duration::ZERO
     }
 

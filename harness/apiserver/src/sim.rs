@@ -211,8 +211,8 @@ impl Hooks for SimHooks {
         self.questions.delay(&key, &faults::CACHE_LAG, LATE)
     }
 
-    fn initializing(&self, server: &str) -> Duration {
-        let key = self.questions.numbered(key(&["cold", server]));
+    fn initializing(&self, server: &str, resource: &str) -> Duration {
+        let key = self.questions.numbered(key(&["cold", server, resource]));
         self.questions.delay(&key, &faults::COLD_START, LATE)
     }
 

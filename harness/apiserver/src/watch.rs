@@ -485,7 +485,17 @@ impl Watch {
             true => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()),
             false => (&*self.resource.kind, self.resource.api_version(self.view.version)),
         };
-        let value = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata});
+        let mut value = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata});
+        if uncached(&self.resource) && !self.view.metadata_only {
+            // An empty Event has members that are never left out.
+            value["involvedObject"] = json!({});
+            value["source"] = json!({});
+            for time in ["firstTimestamp", "lastTimestamp", "eventTime"] {
+                value[time] = Value::Null;
+            }
+            value["reportingComponent"] = "".into();
+            value["reportingInstance"] = "".into();
+        }
         self.send(EventType::Bookmark, revision, value);
     }
 

@@ -383,22 +383,42 @@ fn new_finalizers(current: &Value, next: &Value) -> Vec<Cause> {
     vec![cause.clone(), cause]
 }
 
+/// Only one owner can be the controller.
+fn two_controllers(object: &Value) -> Option<Cause> {
+    let owners = object["metadata"]["ownerReferences"].as_array()?;
+    let mut controllers = owners.iter().filter(|owner| owner["controller"] == true);
+    let (first, second) = (controllers.next()?, controllers.next()?);
+    // In the order of the Go struct, which is not that of the alphabet.
+    let member = |owner: &Value, key: &str| owner.get(key).map(|value| format!("\"{key}\":{value}"));
+    let keys = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+    let show = |owner: &Value| {
+        let members: Vec<String> = keys.iter().filter_map(|key| member(owner, key)).collect();
+        format!("{{{}}}", members.join(","))
+    };
+    let all: Vec<String> = owners.iter().map(show).collect();
+    let name = |owner: &Value| {
+        let text = |key: &str| owner[key].as_str().unwrap_or_default().to_owned();
+        format!("{}/{}", text("kind"), text("name"))
+    };
+    Some(Cause {
+        reason: "FieldValueInvalid",
+        message: format!(
+            "Invalid value: [{}]: Only one reference can have Controller set to true. Found \"true\" in references for {} and {}",
+            all.join(","),
+            name(first),
+            name(second)
+        ),
+        field: "metadata.ownerReferences".into(),
+    })
+}
+
 /// Checks of a whole object. `old` is its state before an update, in the same version.
 fn validate(resource: &Resource, version: usize, object: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
     if let Some(custom) = resource.custom_version(version) {
         causes.extend(custom.schema.validate(object, old));
     }
-    let owners = object["metadata"]["ownerReferences"].as_array();
-    let controllers = owners.into_iter().flatten().filter(|o| o["controller"] == true).count();
-    if controllers > 1 {
-        let list = &object["metadata"]["ownerReferences"];
-        causes.push(Cause::invalid(
-            "metadata.ownerReferences",
-            list,
-            "Only one reference can have Controller set to true",
-        ));
-    }
+    causes.extend(two_controllers(object));
     for value in object["metadata"]["labels"].as_object().into_iter().flat_map(|labels| labels.values()) {
         if !value.as_str().is_some_and(label_value) {
             causes.push(Cause::invalid(

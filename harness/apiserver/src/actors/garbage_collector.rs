@@ -23,7 +23,7 @@ use super::pvc_protection::{self, Seen};
 use super::{BoxError, kinds};
 use graph::{Action, Graph, Node};
 
-/// Time from noticing to acting.
+/// Time from noticing to acting, unless it is said.
 const TAKES: Duration = Duration::from_millis(50);
 
 /// Runs until its watches cannot be kept up, which is never, as long as the server speaks Kubernetes.
@@ -31,6 +31,15 @@ const TAKES: Duration = Duration::from_millis(50);
 /// # Errors
 /// If the server refuses what it needs for good.
 pub async fn run(client: Client) -> Result<(), BoxError> {
+    run_taking(client, TAKES).await
+}
+
+/// As [`run`], with so much time from noticing to acting. A real collector that has nothing else to do takes some
+/// milliseconds.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_taking(client: Client, takes: Duration) -> Result<(), BoxError> {
     let kinds = kinds::owning(&client).await?;
     let events = watch_all(&client, &kinds);
     let (seen, events_of_claims) = tokio::sync::mpsc::unbounded_channel();
@@ -39,7 +48,9 @@ pub async fn run(client: Client) -> Result<(), BoxError> {
         claims: seen,
         kinds,
         graph: Graph::default(),
+        takes,
         listed: BTreeMap::new(),
+        enqueued: 0,
         due: BTreeSet::new(),
         queued: BTreeMap::new(),
     };
@@ -71,15 +82,17 @@ struct Collector {
     graph: Graph,
     /// Uids listed since a type's list began.
     listed: BTreeMap<usize, BTreeSet<String>>,
-    /// What to look at, by when.
-    due: BTreeSet<(Instant, String)>,
+    takes: Duration,
+    enqueued: u64,
+    /// What to look at, by when, and in the order in which it came up.
+    due: BTreeSet<(Instant, u64, String)>,
     queued: BTreeMap<String, Instant>,
 }
 
 impl Collector {
     async fn run(mut self, mut events: Events) -> Result<(), BoxError> {
         loop {
-            let next = self.due.first().map(|(at, _)| *at);
+            let next = self.due.first().map(|(at, ..)| *at);
             tokio::select! {
                 biased;
                 seen = events.next() => match seen {
@@ -87,7 +100,7 @@ impl Collector {
                     None => return Ok(()),
                 },
                 () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
-                    if let Some((_, uid)) = self.due.pop_first() {
+                    if let Some((_, _, uid)) = self.due.pop_first() {
                         self.queued.remove(&uid);
                         self.settle(&uid).await;
                     }
@@ -138,7 +151,7 @@ impl Collector {
             }
         };
         for uid in touched {
-            self.enqueue(uid, TAKES);
+            self.enqueue(uid, self.takes);
         }
     }
 
@@ -146,7 +159,8 @@ impl Collector {
         if !self.queued.contains_key(&uid) {
             let at = Instant::now() + after;
             self.queued.insert(uid.clone(), at);
-            self.due.insert((at, uid));
+            self.enqueued += 1;
+            self.due.insert((at, self.enqueued, uid));
         }
     }
 

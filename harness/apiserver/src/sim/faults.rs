@@ -153,8 +153,8 @@ pub static TABLE: &[Row] = &[
     row(
         &COLD_START,
         0.5,
-        "Watches and lists get 429 for up to 5 s after the server's n-th restart.",
-        "cold/<server>#<n>",
+        "Watches and lists of a type get 429 for up to 5 s after the server's n-th restart.",
+        "cold/<server>/<resource>#<n>",
     ),
     Row {
         fault: &CALL_DELAY,

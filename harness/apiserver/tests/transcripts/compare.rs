@@ -70,6 +70,13 @@ impl Names {
         let key = path.rsplit(['.', '[']).next().unwrap_or_default();
         match (recorded, ours) {
             (Value::Object(recorded), Value::Object(ours)) => {
+                // Keys of `managedFields` can be made of uids.
+                let renamed = |key: &String| match key.strip_prefix("k:{\"uid\":\"").and_then(|k| k.strip_suffix("\"}")) {
+                    Some(uid) => format!("k:{{\"uid\":\"{}\"}}", self.translate(uid)),
+                    None => key.clone(),
+                };
+                let recorded: serde_json::Map<String, Value> =
+                    recorded.iter().map(|(key, value)| (renamed(key), value.clone())).collect();
                 let keys: std::collections::BTreeSet<&String> = recorded.keys().chain(ours.keys()).collect();
                 for key in keys {
                     let path = format!("{path}.{key}");
@@ -146,6 +153,11 @@ impl Names {
             _ if recorded == ours => true,
             _ => generated(recorded, ours) && learn(&mut self.texts, recorded, ours),
         }
+    }
+
+    /// What a revision of the recording is here.
+    pub(crate) fn learn(&mut self, recorded: u64, ours: u64) {
+        self.revisions.insert(recorded, ours);
     }
 
     /// Order must hold, and for the same recorded number the same number here, unless it only moved ahead.

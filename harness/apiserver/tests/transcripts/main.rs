@@ -5,6 +5,7 @@
 //! apply). What else differs is listed, with a reason, in `fixtures/kubernetes/exceptions.txt`; an entry there that no
 //! longer differs fails the test too.
 
+mod cluster;
 mod compare;
 mod session;
 

@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tower::ServiceExt;
 
+use crate::cluster::{self, Happening};
 use crate::compare::Names;
 
 /// A field that differs.
@@ -54,16 +55,22 @@ struct OpenWatch<'a> {
 }
 
 async fn play(name: &str, exchanges: &[Value]) -> Results {
-    // The CRDs were installed without their conversion webhook.
-    let server = ApiServer::builder().conversion_webhook(false).build();
+    let server = cluster::server(name);
     prepare(&server, name).await;
-    let began = Instant::now();
     let mut names = Names::default();
+    cluster::before(&server, name, exchanges, &mut names);
+    let mut happenings = cluster::during(name, exchanges).into_iter().peekable();
+    let began = Instant::now();
     let mut results = Results::new();
     let mut watches: BTreeMap<u64, OpenWatch<'_>> = BTreeMap::new();
     let at = |ms: &Value| began + Duration::from_micros((ms.as_f64().unwrap_or(0.0) * 1000.0) as u64);
     for exchange in exchanges {
         let seq = exchange["seq"].as_u64().expect("a number");
+        let due = |h: &Happening| h.at_ms <= exchange["t_ms"].as_f64().unwrap_or(0.0);
+        while let Some(happening) = happenings.next_if(due) {
+            sleep_until(at(&happening.at_ms.into())).await;
+            cluster::happen(&server, &happening.what, &mut names).await;
+        }
         sleep_until(at(&exchange["t_ms"])).await;
         // The other sessions depend on no order of generated names, and leave them to the server.
         let recorded = if name.starts_with("30") { named(exchange) } else { exchange["request"].clone() };

@@ -63,6 +63,8 @@ pub(super) struct Graph {
     dependents: BTreeMap<String, BTreeSet<String>>,
     /// Uids of objects that were seen to go.
     gone: BTreeSet<String>,
+    /// When an object was first seen, as a number: the order in which dependents are dealt with.
+    arrivals: BTreeMap<String, u64>,
 }
 
 impl Graph {
@@ -103,13 +105,22 @@ impl Graph {
         if !node.owners.is_empty() || node.deleting {
             look.push(node.uid.clone());
         }
+        let next = self.arrivals.len() as u64;
+        self.arrivals.entry(node.uid.clone()).or_insert(next);
         self.nodes.insert(node.uid.clone(), node);
         look
     }
 
+    /// Dependents of an owner, the first seen first.
+    fn dependents_of(&self, owner: &str) -> Vec<String> {
+        let mut all: Vec<String> = self.dependents.get(owner).into_iter().flatten().cloned().collect();
+        all.sort_by_key(|uid| self.arrivals.get(uid));
+        all
+    }
+
     /// Takes in that an object is gone. Returns what to look at.
     pub(super) fn remove(&mut self, uid: &str) -> Vec<String> {
-        let mut look: Vec<String> = self.dependents.get(uid).into_iter().flatten().cloned().collect();
+        let mut look = self.dependents_of(uid);
         if let Some(node) = self.nodes.remove(uid) {
             for owner in node.owners {
                 if let Some(dependents) = self.dependents.get_mut(&owner.uid) {
@@ -134,8 +145,8 @@ impl Graph {
     /// What to do about an object, when those of its owners in `absent` do not exist.
     pub(super) fn action(&self, node: &Node, absent: &BTreeSet<String>) -> Action {
         let dependents = || -> Vec<&Node> {
-            let uids = self.dependents.get(&node.uid).into_iter().flatten();
-            uids.filter_map(|uid| self.nodes.get(uid)).filter(|d| self.holds(&node.uid, d)).collect()
+            let uids = self.dependents_of(&node.uid).into_iter();
+            uids.filter_map(|uid| self.nodes.get(&uid)).filter(|d| self.holds(&node.uid, d)).collect()
         };
         if node.orphans() {
             return Action::OrphanDependents(dependents().iter().map(|d| d.uid.clone()).collect());

@@ -1,0 +1,180 @@
+//! What else happened around a session: compaction, a restart, and what controllers did.
+//!
+//! Some of it the server's own hosts play (namespace controller, garbage collector). What other controllers wrote while a
+//! session was recorded (the CA map and ServiceAccount of a new namespace, the scheduler's Event) is taken from the watch
+//! lines that show it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use photofinish_apiserver::actors::{garbage_collector, namespace};
+use photofinish_apiserver::{ApiServer, Hooks};
+use serde_json::{Value, json};
+
+use crate::compare::Names;
+
+/// Something that happens at a moment of a session, in milliseconds since its start.
+pub(crate) struct Happening {
+    pub(crate) at_ms: f64,
+    pub(crate) what: What,
+}
+
+pub(crate) enum What {
+    /// The servers compact the history to the present, or storage is compacted behind their backs.
+    Compaction { told: bool },
+    /// A controller writes this state.
+    Put(Value),
+    /// The scheduler finds no node for this pod.
+    Unschedulable(&'static str, &'static str),
+}
+
+/// How soon an idle garbage collector acts.
+const IDLE: Duration = Duration::from_millis(4);
+
+/// A server on which custom resources are being initialized for a while after a restart.
+struct Cold;
+
+impl Hooks for Cold {
+    fn initializing(&self, _server: &str, resource: &str) -> Duration {
+        if resource == "sandboxes" { Duration::from_millis(145) } else { Duration::ZERO }
+    }
+}
+
+/// The server of a session. The CRDs were installed without their conversion webhook.
+pub(crate) fn server(name: &str) -> ApiServer {
+    let builder = ApiServer::builder().conversion_webhook(false);
+    if name.starts_with("13a") { builder.hooks(Arc::new(Cold)).build() } else { builder.build() }
+}
+
+/// What was there before the recording began, beyond what all sessions find.
+pub(crate) fn before(server: &ApiServer, name: &str, exchanges: &[Value], names: &mut Names) {
+    match &name[..2] {
+        // The server had been restarted some time before: its cache does not reach back to the beginning.
+        "11" => server.restart(),
+        "13" => restarted(server, exchanges, names),
+        "20" => drop(tokio::spawn(namespace::run(controller_manager(server)))),
+        "21" => drop(tokio::spawn(garbage_collector::run_taking(controller_manager(server), IDLE))),
+        _ => {}
+    }
+}
+
+/// A client by the name of the program that the controllers ran in.
+fn controller_manager(server: &ApiServer) -> Client {
+    let named = |mut request: http::Request<kube::client::Body>| {
+        request.headers_mut().insert(http::header::USER_AGENT, http::HeaderValue::from_static("hyper/v1.36.2"));
+        request
+    };
+    let service = tower::ServiceBuilder::new().map_request(named).service(server.as_client("controller-manager"));
+    Client::new(service, "default")
+}
+
+/// The lists at an old revision tell what was there then. Two revisions that clients had seen, then the restart.
+fn restarted(server: &ApiServer, exchanges: &[Value], names: &mut Names) {
+    let writer = server.as_writer("earlier");
+    let mut there: Vec<Value> = Vec::new();
+    for exchange in exchanges {
+        let list = &exchange["response"]["body"];
+        let kind = list["kind"].as_str().unwrap_or_default().trim_end_matches("List");
+        for item in list["items"].as_array().into_iter().flatten() {
+            let mut item = item.clone();
+            item["kind"] = kind.into();
+            item["apiVersion"] = list["apiVersion"].clone();
+            there.push(item);
+        }
+    }
+    there.sort_by_key(revision);
+    for object in there {
+        let namespace = object["metadata"]["namespace"].as_str().expect("a namespace");
+        server.store().create_namespace(namespace);
+        let recorded = revision(&object);
+        names.learn(recorded, writer.put(object).expect("stored"));
+    }
+    let later = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"namespace": "kube-system", "name": "later"}});
+    for seen in [1211, 1311] {
+        names.learn(seen, server.store().revision());
+        writer.put(later.clone()).expect("stored");
+    }
+    server.restart();
+}
+
+fn revision(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().and_then(|rv| rv.parse().ok()).expect("a revision")
+}
+
+/// What happens during a session, in order.
+pub(crate) fn during(name: &str, exchanges: &[Value]) -> Vec<Happening> {
+    let mut all = match name {
+        "11-compaction-410-direct" => vec![Happening { at_ms: 481.3, what: What::Compaction { told: false } }],
+        // Two rounds of the servers' compactor passed in a pause of 50 s.
+        _ if name.starts_with("11") => vec![Happening { at_ms: 40_000.0, what: What::Compaction { told: true } }],
+        _ if name.starts_with("20") => {
+            let mut all = created_by_others(exchanges);
+            all.push(Happening { at_ms: 25.0, what: What::Unschedulable("nk", "p") });
+            all
+        }
+        _ if name.starts_with("21") => created_by_others(exchanges),
+        _ => Vec::new(),
+    };
+    all.sort_by(|a, b| a.at_ms.total_cmp(&b.at_ms));
+    all
+}
+
+/// Objects that watches show as they were made, and that no recorded request made. They were made right before the first
+/// request whose answer shows a newer revision, or right behind the last one before they were shown.
+fn created_by_others(exchanges: &[Value]) -> Vec<Happening> {
+    let answers: Vec<(u64, f64)> = exchanges
+        .iter()
+        .filter_map(|exchange| {
+            let revision = exchange["response"]["body"]["metadata"]["resourceVersion"].as_str()?.parse().ok()?;
+            Some((revision, exchange["t_ms"].as_f64()?))
+        })
+        .collect();
+    let made: BTreeSet<String> = exchanges
+        .iter()
+        .filter_map(|exchange| exchange["response"]["body"]["metadata"]["uid"].as_str().map(str::to_owned))
+        .collect();
+    let mut found: Vec<Happening> = Vec::new();
+    let lines = exchanges.iter().flat_map(|exchange| exchange["response"]["stream"].as_array().into_iter().flatten());
+    for line in lines.filter(|line| line["line"]["type"] == "ADDED") {
+        let object = &line["line"]["object"];
+        let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+        if made.contains(uid) {
+            continue;
+        }
+        let newer = answers.iter().filter(|(seen, _)| *seen > revision(object));
+        let Some((_, next)) = newer.min_by_key(|(seen, _)| *seen) else { continue };
+        let shown = line["ms"].as_f64().unwrap_or_default();
+        let begun = exchanges.iter().filter_map(|exchange| exchange["t_ms"].as_f64()).filter(|at| *at < shown);
+        let at_ms = (next - 0.01).min(begun.fold(0.0, f64::max) + 1.0);
+        found.push(Happening { at_ms, what: What::Put(object.clone()) });
+    }
+    found
+}
+
+/// Lets it happen.
+pub(crate) async fn happen(server: &ApiServer, what: &What, names: &mut Names) {
+    let store = server.store();
+    match what {
+        What::Compaction { told: true } => store.compact(store.revision()),
+        What::Compaction { told: false } => store.compact_storage(store.revision()),
+        What::Unschedulable(namespace, name) => {
+            let pods: Api<Pod> = Api::namespaced(controller_manager(server), namespace);
+            let condition = json!({
+                "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no node",
+                "lastProbeTime": null, "lastTransitionTime": "2026-11-29T16:25:37Z", "observedGeneration": 1,
+            });
+            let change = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
+            pods.patch_status(name, &PatchParams::default(), &change).await.expect("patches");
+        }
+        What::Put(object) => {
+            let mut translated = names.translate_body(object);
+            translated["metadata"]["name"] = object["metadata"]["name"].clone();
+            let revision_here = server.as_writer("others").put(translated).expect("stored");
+            names.learn(revision(object), revision_here);
+        }
+    }
+}
