@@ -63,7 +63,8 @@ impl Draw {
 async fn weather(seed: u64) -> usize {
     let trace = Trace::new();
     let choices = Choices::new(Source::Seed(seed), Default::default(), trace.clone());
-    let hooks = SimHooks::with_faults(trace.clone(), choices.clone(), Gates::new(trace, choices.clone()), Enabled::all());
+    let hooks =
+        SimHooks::with_faults(trace.clone(), choices.clone(), Gates::new(trace, choices.clone()), Enabled::all());
     let front = ApiServer::builder().servers(&["a", "b"]).hooks(hooks).build();
     let servers = ["a", "b"].map(|name| front.server(name).expect("named"));
     let stores = [

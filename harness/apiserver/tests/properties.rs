@@ -27,7 +27,11 @@ enum Step {
     Put(u8, bool),
     Delete(u8),
     /// Begins to watch: on the second server or the first, the selection or all, with a streaming list or a plain one.
-    Watch { second: bool, selected: bool, streaming: bool },
+    Watch {
+        second: bool,
+        selected: bool,
+        streaming: bool,
+    },
     /// A watcher reads what there is.
     Read(u8),
     /// A watcher's connection breaks, and it goes on on a server.
@@ -220,7 +224,8 @@ impl Play {
 
     async fn delete(&mut self, name: String) {
         let Some(before) = self.selected.remove(&name) else { return };
-        let (status, _) = json_of(send(&self.servers[0], "DELETE", &format!("{MAPS}/{name}"), &Value::Null).await).await;
+        let (status, _) =
+            json_of(send(&self.servers[0], "DELETE", &format!("{MAPS}/{name}"), &Value::Null).await).await;
         assert_eq!(status, 200);
         let revision = self.servers[0].store().revision();
         self.writes.push(Write { revision, name, before: Some(before), after: None });
@@ -300,7 +305,9 @@ impl Play {
             match kind {
                 "DELETED" => assert!(watcher.state.remove(&name).is_some(), "only what was there goes"),
                 "ADDED" => assert!(watcher.state.insert(name.clone(), revision).is_none(), "{name} came twice"),
-                _ => assert!(watcher.state.insert(name.clone(), revision).is_some(), "{name} changes, but was not there"),
+                _ => {
+                    assert!(watcher.state.insert(name.clone(), revision).is_some(), "{name} changes, but was not there")
+                }
             }
             watcher.seen.push((revision, kind, name));
             watcher.last = revision;

@@ -93,7 +93,8 @@ fn restarted(server: &ApiServer, exchanges: &[Value], names: &mut Names) {
         let recorded = revision(&object);
         names.learn(recorded, writer.put(object).expect("stored"));
     }
-    let later = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"namespace": "kube-system", "name": "later"}});
+    let later =
+        json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"namespace": "kube-system", "name": "later"}});
     for seen in [1211, 1311] {
         names.learn(seen, server.store().revision());
         writer.put(later.clone()).expect("stored");

@@ -71,7 +71,8 @@ impl Names {
         match (recorded, ours) {
             (Value::Object(recorded), Value::Object(ours)) => {
                 // Keys of `managedFields` can be made of uids.
-                let renamed = |key: &String| match key.strip_prefix("k:{\"uid\":\"").and_then(|k| k.strip_suffix("\"}")) {
+                let renamed = |key: &String| match key.strip_prefix("k:{\"uid\":\"").and_then(|k| k.strip_suffix("\"}"))
+                {
                     Some(uid) => format!("k:{{\"uid\":\"{}\"}}", self.translate(uid)),
                     None => key.clone(),
                 };
