@@ -72,6 +72,18 @@ remedies! {
     UnchangedIsNotWritten = "unchanged-is-not-written", PROPOSED,
         "A snapshot that changes nothing of a row does not write it, so its version stays.",
         "version conflicts by repeated snapshots";
+    DeleteOutlastsAConflict = "delete-outlasts-a-conflict", RECOMMENDED,
+        "The driver's delete reads a resource again that has changed meanwhile; before, it answered that there was none.",
+        "found by crash-after-every-write: a row is removed and its resource runs on";
+    DeletingIsRedriven = "deleting-is-redriven", RECOMMENDED,
+        "DeleteSandbox of a Deleting row asks the driver once more; before, a delete that its gateway did not survive was nobody's.",
+        "found by crash-after-every-write";
+    AmbiguousCreateKeepsRow = "ambiguous-create-keeps-row", RECOMMENDED,
+        "A create whose driver did not answer keeps its row; before, the row went and what the driver had made was nobody's.",
+        "found by crash-after-every-write";
+    InstalledCreateIsKept = "installed-create-is-kept", RECOMMENDED,
+        "The driver suspends a stale create whose Pods were installed; before, it deleted it with its volume, though it may be Ready.",
+        "found by crash-after-every-write";
     SuspensionSaysWhy = "suspension-says-why", PROPOSED,
         "The driver notes on the resource why a lost dependency suspended it, and publishes that as a condition.",
         "NVIDIA/OpenShell#4371";
@@ -85,6 +97,9 @@ remedies! {
     StopWaitsForThePod = "stop-waits-for-the-pod", MERGED,
         "The driver completes a stop only once the workload Pod is gone, whatever the resource says of Suspended.",
         "NVIDIA/OpenShell#2820, #2858";
+    OldConditionsAreDropped = "old-conditions-are-dropped", MERGED,
+        "The driver's converter leaves out conditions that were written for an older generation of the resource.",
+        "NVIDIA/OpenShell#2932";
     DriftSparesTheSuspended = "drift-spares-the-suspended", MERGED,
         "The driver compares the fence with the one noted only while the sandbox should run or has a marker.",
         "NVIDIA/OpenShell#3525";
@@ -129,6 +144,12 @@ remedies! {
     StartingIgnoresExits = "starting-ignores-exits", MUTANT,
         "A wrong fix: no exit report counts while a row is Starting, not even that of the new run.",
         "guards of NVIDIA/OpenShell#2857";
+    GoneIsStopped = "gone-is-stopped", MUTANT,
+        "A wrong saving: the driver completes a stop as soon as it sees no workload Pod, though one may yet be made.",
+        "guard of eviction-mid-stop";
+    StaleCreatesStay = "stale-creates-stay", MUTANT,
+        "A wrong saving: the driver never gives up a create that does not get on, so what nobody waits for stays.",
+        "guard of create-timeout-late-commit";
     StoppedIgnoresEverything = "stopped-ignores-everything", MUTANT,
         "A wrong fix: a Stopped row ignores every snapshot, so a lost start is never seen.",
         "guards of NVIDIA/OpenShell#5195, criterion 3";

@@ -92,7 +92,9 @@ pub fn convert(sandbox: &Sandbox, dependencies: Dependencies, remedies: Remedies
     let workspace = label(names::SANDBOX_WORKSPACE)?;
     let status = sandbox.status.as_ref().map(|status| {
         let reading = reading(Marker::of(sandbox), remedies);
-        let mut conditions = current(&status.conditions, sandbox.metadata.generation, reading);
+        // Before the fix every condition counted, of whatever generation.
+        let generation = sandbox.metadata.generation.filter(|_| remedies.has(Remedy::OldConditionsAreDropped));
+        let mut conditions = current(&status.conditions, generation, reading);
         if reading != Reading::Quiet || dependencies.lost() {
             withdraw_ready(&mut conditions);
         }
@@ -129,7 +131,7 @@ fn origin(sandbox: &Sandbox, workload: Presence) -> SnapshotOrigin {
     let identity = RuntimeIdentity {
         namespace: sandbox.namespace().to_owned(),
         sandbox_uid: sandbox.uid().to_owned(),
-        supervisor_uid: annotation(names::SUPERVISOR_UID).to_owned(),
+        supervisor_uid: sandbox.annotation(names::SUPERVISOR_UID).unwrap_or(names::NO_SUPERVISOR).to_owned(),
     };
     SnapshotOrigin {
         uid: sandbox.uid().to_owned(),
@@ -145,7 +147,7 @@ fn origin(sandbox: &Sandbox, workload: Presence) -> SnapshotOrigin {
             Presence::Unread => Workload::Unknown,
         }
         .into(),
-        runtime_identity: if identity.supervisor_uid.is_empty() { String::new() } else { identity.to_string() },
+        runtime_identity: identity.to_string(),
     }
 }
 
@@ -220,11 +222,15 @@ mod tests {
         workload: Presence::Absent,
     };
 
+    /// The code as reported.
+    fn merged() -> Remedies {
+        Remedies::as_reported()
+    }
     fn f1() -> Remedies {
-        Remedies::NONE.with(Remedy::StopMarkerIsNotStart)
+        merged().with(Remedy::StopMarkerIsNotStart)
     }
     fn survives() -> Remedies {
-        Remedies::NONE.with(Remedy::SuspendedSurvivesStopMarker)
+        merged().with(Remedy::SuspendedSurvivesStopMarker)
     }
 
     /// A resource with these annotations; what a merge patch takes away is not there.
@@ -269,7 +275,7 @@ mod tests {
         let levels =
             [Availability::Available, Availability::Unknown, Availability::Degraded, Availability::Unavailable];
         let both = f1().with(Remedy::SuspendedSurvivesStopMarker);
-        let remedies = [Remedies::NONE, f1(), survives(), both];
+        let remedies = [merged(), f1(), survives(), both];
         let total = 2 * 5 * 5 * 4 * 3 * 4 * 4 * 4;
         for n in 0..total {
             let mut left = n;
@@ -348,14 +354,10 @@ mod tests {
     fn as_reported_all_of_a_stop_but_its_last_event_looks_like_a_start() {
         let events = stop_events();
         for (name, cr) in &events[..5] {
-            assert_eq!(told(cr, LOST, Remedies::NONE), [BOOTSTRAPPING, NOT_READY], "{name}");
-            assert_eq!(
-                told(cr, FINE, Remedies::NONE),
-                [BOOTSTRAPPING, NOT_READY],
-                "{name}, however its dependencies do"
-            );
+            assert_eq!(told(cr, LOST, merged()), [BOOTSTRAPPING, NOT_READY], "{name}");
+            assert_eq!(told(cr, FINE, merged()), [BOOTSTRAPPING, NOT_READY], "{name}, however its dependencies do");
         }
-        assert_eq!(told(&events[5].1, LOST, Remedies::NONE), [NOT_READY, "Suspended=True/PodTerminated"]);
+        assert_eq!(told(&events[5].1, LOST, merged()), [NOT_READY, "Suspended=True/PodTerminated"]);
     }
 
     #[test]
@@ -394,10 +396,10 @@ mod tests {
         let ready = |generation| json!([condition("Ready", "True", "DependenciesReady", generation)]);
         let last = cr(3, json!({names::READINESS: "unavailable"}), ready(3));
         let marked = cr(3, markers::suspending(NOW).into_json(), ready(3));
-        for remedies in [Remedies::NONE, f1(), survives()] {
+        for remedies in [merged(), f1(), survives()] {
             assert_eq!(told(&last, LOST, remedies), [NOT_READY], "{remedies:?}");
         }
-        assert_eq!(told(&marked, LOST, Remedies::NONE), [BOOTSTRAPPING, NOT_READY]);
+        assert_eq!(told(&marked, LOST, merged()), [BOOTSTRAPPING, NOT_READY]);
         assert_eq!(told(&marked, LOST, f1()), [NOT_READY]);
         assert_eq!(told(&marked, LOST, survives()), [BOOTSTRAPPING, NOT_READY]);
     }
@@ -409,7 +411,7 @@ mod tests {
             condition("Ready", "False", "SandboxSuspended", 4)
         ]);
         let cr = cr(4, markers::restart_preparing(NOW, "s", "g", "u").into_json(), old);
-        for remedies in [Remedies::NONE, f1(), survives()] {
+        for remedies in [merged(), f1(), survives()] {
             assert_eq!(told(&cr, LOST, remedies), [BOOTSTRAPPING, NOT_READY], "{remedies:?}");
         }
     }
@@ -420,13 +422,13 @@ mod tests {
             condition("Ready", "True", "DependenciesReady", 1),
             {"type": "Finished", "status": "False", "reason": "Running"},
         ]);
-        assert_eq!(told(&cr(2, json!({}), conditions.clone()), FINE, Remedies::NONE), ["Finished=False/Running"]);
+        assert_eq!(told(&cr(2, json!({}), conditions.clone()), FINE, merged()), ["Finished=False/Running"]);
+        let before = merged().without(Remedy::OldConditionsAreDropped);
+        let all = ["Finished=False/Running", "Ready=True/DependenciesReady"];
+        assert_eq!(told(&cr(2, json!({}), conditions.clone()), FINE, before), all, "before the fix");
         let mut unversioned = cr(2, json!({}), conditions);
         unversioned.metadata.generation = None;
-        assert_eq!(
-            told(&unversioned, FINE, Remedies::NONE),
-            ["Finished=False/Running", "Ready=True/DependenciesReady"]
-        );
+        assert_eq!(told(&unversioned, FINE, merged()), ["Finished=False/Running", "Ready=True/DependenciesReady"]);
     }
 
     #[test]
@@ -471,7 +473,7 @@ mod tests {
 
     #[test]
     fn off_and_empty_is_suspended_says_so_only_of_an_unmarked_resource_without_a_pod() {
-        let f5 = Remedies::NONE.with(Remedy::OffAndEmptyIsSuspended);
+        let f5 = merged().with(Remedy::OffAndEmptyIsSuspended);
         let off = |annotations: Value| {
             // What a v0.4.x controller says of it.
             let mut cr = cr(3, annotations, json!([condition("Ready", "True", "DependenciesReady", 3)]));
@@ -481,7 +483,7 @@ mod tests {
         let suspended = "Suspended=True/PodTerminated";
         let unread = Dependencies { workload: Presence::Unread, ..LOST };
         assert_eq!(told(&off(json!({})), LOST, f5), [NOT_READY, suspended]);
-        assert_eq!(told(&off(json!({})), LOST, Remedies::NONE), [NOT_READY], "as reported nothing tells");
+        assert_eq!(told(&off(json!({})), LOST, merged()), [NOT_READY], "as reported nothing tells");
         assert_eq!(told(&off(json!({})), unread, f5), [NOT_READY], "a Pod that could not be read may be there");
         assert_eq!(told(&cr(3, json!({}), json!([])), LOST, f5), [NOT_READY], "it should run");
         for marked in [
@@ -499,7 +501,7 @@ mod tests {
     fn a_snapshot_tells_what_it_was_made_from() {
         let marks = markers::restart_preparing(NOW, "s", "g", "su").of_epoch(7).into_json();
         let origin =
-            |cr: &Sandbox, dependencies| convert(cr, dependencies, Remedies::NONE).expect("ours").origin.expect("told");
+            |cr: &Sandbox, dependencies| convert(cr, dependencies, merged()).expect("ours").origin.expect("told");
         let running = origin(&cr(4, marks, json!([])), FINE);
         assert_eq!((running.operation.as_str(), running.bootstrap_phase.as_str()), ("restart", "preparing"));
         assert_eq!((running.epoch, running.generation, running.uid.as_str()), (7, 4, "u"));
@@ -508,7 +510,8 @@ mod tests {
         let mut stopped = cr(4, markers::stop_completed().into_json(), json!([]));
         stopped.spec.replicas = Some(0);
         let stopped = origin(&stopped, LOST);
-        assert_eq!((stopped.operation.as_str(), stopped.epoch, stopped.runtime_identity.as_str()), ("", 0, ""));
+        assert_eq!((stopped.operation.as_str(), stopped.epoch), ("", 0));
+        assert_eq!(stopped.runtime_identity, "kubernetes://team/u/none", "it can be started all the same");
         assert_eq!((stopped.desired(), stopped.workload()), (Desired::Off, Workload::Absent));
         let unread = Dependencies { workload: Presence::Unread, ..LOST };
         assert_eq!(origin(&cr(4, json!({}), json!([])), unread).workload(), Workload::Unknown);
@@ -516,10 +519,10 @@ mod tests {
 
     #[test]
     fn suspension_says_why_only_with_the_remedy() {
-        let f10 = Remedies::NONE.with(Remedy::SuspensionSaysWhy);
+        let f10 = merged().with(Remedy::SuspensionSaysWhy);
         let cr = cr(3, markers::suspending_because(NOW, Some("a fence was altered")).into_json(), json!([]));
         let failure = "DependencyFailure=True/SuspendedAfterDependencyFailure";
         assert_eq!(told(&cr, LOST, f10), [BOOTSTRAPPING, failure, NOT_READY]);
-        assert_eq!(told(&cr, LOST, Remedies::NONE), [BOOTSTRAPPING, NOT_READY]);
+        assert_eq!(told(&cr, LOST, merged()), [BOOTSTRAPPING, NOT_READY]);
     }
 }

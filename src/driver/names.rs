@@ -90,6 +90,9 @@ pub const SSH_POLICY: &str = "openshell-ssh";
 /// ServiceAccount of the Pods of a managed namespace.
 pub const SERVICE_ACCOUNT: &str = "openshell-sandbox";
 
+/// In a runtime identity, the uid of a supervisor Pod that there is not.
+pub const NO_SUPERVISOR: &str = "none";
+
 /// Longest name of a Sandbox resource: it becomes a Pod's name and a label.
 pub const MAX_NAME: usize = 63;
 

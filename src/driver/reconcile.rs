@@ -26,9 +26,12 @@ enum Reap {
     Suspend,
 }
 
-fn reap(marker: &Marker, now_ms: i64) -> Reap {
+fn reap(marker: &Marker, installed: bool, now_ms: i64, remedies: Remedies) -> Reap {
     match marker.operation {
         _ if !marker.is_stale(now_ms) => Reap::Wait,
+        // Its supervisor may be up, and the row Ready.
+        Operation::Create if installed && remedies.has(Remedy::InstalledCreateIsKept) => Reap::Suspend,
+        Operation::Create if remedies.has(Remedy::StaleCreatesStay) => Reap::Wait,
         Operation::Create => Reap::Delete,
         _ => Reap::Suspend,
     }
@@ -145,7 +148,8 @@ impl Driver {
         {
             return self.patch_or_leave(version, sandbox, Change::of(markers::bootstrap_completed())).await;
         }
-        match reap(marker, now_ms()) {
+        let installed = sandbox.annotation(names::SUPERVISOR_UID).is_some();
+        match reap(marker, installed, now_ms(), self.config.remedies) {
             Reap::Wait => Ok(()),
             Reap::Suspend => self.suspend_for(version, sandbox, "the bootstrap did not complete in time").await,
             Reap::Delete => {
@@ -226,8 +230,18 @@ mod tests {
             (Operation::Unknown, 300_000, Reap::Suspend),
             (Operation::Missing, 300_000, Reap::Suspend),
         ] {
-            assert_eq!(reap(&marker(operation, age_ms), NOW), expected, "{operation:?} {age_ms}");
+            assert_eq!(
+                reap(&marker(operation, age_ms), true, NOW, Remedies::as_reported()),
+                expected,
+                "{operation:?} {age_ms}"
+            );
         }
+        let (stale, kept) = (marker(Operation::Create, 300_000), Remedy::InstalledCreateIsKept);
+        let kept = Remedies::as_reported().with(kept);
+        assert_eq!(reap(&stale, true, NOW, kept), Reap::Suspend, "somebody may use it");
+        assert_eq!(reap(&stale, false, NOW, kept), Reap::Delete, "nothing of value is in it");
+        let stays = Remedies::as_reported().with(Remedy::StaleCreatesStay);
+        assert_eq!(reap(&stale, false, NOW, stays), Reap::Wait);
     }
 
     #[test]

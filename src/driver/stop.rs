@@ -27,6 +27,7 @@ fn limit(grace_s: Option<u64>) -> Duration {
 fn has_stopped(version: SandboxVersion, sandbox: &Sandbox, pod_gone: bool, remedies: Remedies) -> bool {
     match version {
         SandboxVersion::V1alpha1 => pod_gone,
+        SandboxVersion::V1beta1 if remedies.has(Remedy::GoneIsStopped) => pod_gone,
         SandboxVersion::V1beta1 => {
             sandbox.has_current("Suspended", "True") && (pod_gone || !remedies.has(Remedy::StopWaitsForThePod))
         }
@@ -181,6 +182,8 @@ mod tests {
             let has = |remedies| has_stopped(version, sandbox, pod_gone, remedies);
             assert_eq!(has(Remedies::as_reported()), stopped, "{version:?} gone={pod_gone} {sandbox:?}");
         }
+        let wrong = Remedies::as_reported().with(Remedy::GoneIsStopped);
+        assert!(has_stopped(V1beta1, &Sandbox::default(), true, wrong), "the mutant asks nobody else");
         let before = Remedies::as_reported().without(Remedy::StopWaitsForThePod);
         assert!(has_stopped(V1beta1, &says_so, false, before), "before the fix a Pod that still ends did not matter");
         assert!(!has_stopped(V1alpha1, &says_so, false, before));

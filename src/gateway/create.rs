@@ -9,6 +9,8 @@ use uuid::Uuid;
 use crate::pb::compute::{self, DeleteSandboxRequest, DriverSandbox, DriverSandboxSpec};
 use crate::pb::openshell::{CreateSandboxRequest, ObjectMeta, Sandbox, SandboxPhase, SandboxSpec};
 
+use crate::remedy::Remedy;
+
 use super::admission;
 use super::core::{Gateway, store_status};
 use super::record::{AUTH_EPOCH, COMPUTE_DRIVER, GENERATION_ID, RUNTIME_IDENTITY, Row, TOKEN_ID, new_attempt};
@@ -72,6 +74,12 @@ pub(crate) fn driver_sandbox(row: &Sandbox) -> DriverSandbox {
     DriverSandbox { id: meta.id, name: meta.name, workspace: meta.workspace, spec: Some(spec), ..Default::default() }
 }
 
+/// Does this code leave open whether the driver has made the sandbox? Its own refusals and failures do not: it has
+/// undone what it had begun.
+fn is_ambiguous(code: Code) -> bool {
+    matches!(code, Code::Unknown | Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded)
+}
+
 fn validate(request: &CreateSandboxRequest) -> Result<(), Status> {
     if request.name.is_empty() {
         return Err(Status::invalid_argument("a sandbox needs a name"));
@@ -117,6 +125,9 @@ impl Gateway {
             Ok(reply) => {
                 let identity = reply.into_inner().runtime_identity;
                 self.created(&row, &identity, capabilities.supports_sandbox_authentication).await
+            }
+            Err(status) if is_ambiguous(status.code()) && self.config.remedies.has(Remedy::AmbiguousCreateKeepsRow) => {
+                Err(Status::internal(format!("create sandbox failed: {}; the sandbox may be there", status.message())))
             }
             Err(status) => {
                 let _lock = self.mutations.lock(&id).await;

@@ -54,7 +54,11 @@ impl Gateway {
             let Some(previous) = self.rows.get(id).map_err(failed)? else { return Ok(Outcome::Completed) };
             if admission::delete(&previous) == Delete::UnderWay {
                 accepted("delete", &previous);
-                return Ok(Outcome::Accepted);
+                if !self.config.remedies.has(Remedy::DeletingIsRedriven) {
+                    return Ok(Outcome::Accepted);
+                }
+                // The gate is ours, so nobody is at it: whoever was has not lived to see its end.
+                break (previous.clone(), previous);
             }
             let mark = |row: &mut Sandbox| deleting(row, self.rows.now_ms());
             match self.rows.admit("delete", id, previous.version(), mark) {

@@ -124,6 +124,21 @@ fn next_generation(object: &mut Value) {
     object["metadata"]["generation"] = (object["metadata"]["generation"].as_i64().unwrap_or_default() + 1).into();
 }
 
+/// `database: busy`
+#[derive(Debug)]
+struct Database(bool);
+
+pub(super) fn database(node: &Node, _: &mut Scope<'_>) -> Parsed {
+    Ok(Box::new(Database(node.word("state", ["busy", "free"])? == "busy")))
+}
+
+impl Action for Database {
+    fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
+        let statement = if self.0 { "BEGIN IMMEDIATE" } else { "ROLLBACK" };
+        scene.live::<Rig>().lock_database(statement).map_err(StepError::Impossible)
+    }
+}
+
 #[derive(Debug)]
 struct SetPhase {
     sandbox: String,

@@ -12,6 +12,7 @@
 use crate::client::Client;
 use crate::cluster::controller::sandbox::Version;
 use crate::cluster::{controller, supervisor};
+use crate::driver::names;
 use crate::gateway::store::Store;
 use crate::gateway::{self, ScriptedDriver};
 use crate::pb::openshell::SandboxPhase;
@@ -25,14 +26,17 @@ use photofinish_apiserver::{ApiServer, ConnInfo, SandboxVersions};
 use photofinish_sim::choices::DelaySpec;
 use photofinish_sim::host::{HostCtx, HostSpec, RestartPolicy};
 use photofinish_sim::legality::{Fault, Legality};
+use photofinish_sim::trace::Entry;
 use photofinish_sim::tracing_layer::Filter;
 use photofinish_sim::wire::Io;
+use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 use tonic::transport::{Channel, Endpoint};
 use tracing::level_filters::LevelFilter;
 
 mod hands;
+mod reach;
 mod rig;
 mod sqlite;
 mod state;
@@ -95,15 +99,38 @@ macro_rules! scenarios {
     };
 }
 const SCENARIOS: &[Builtin] = scenarios!(
+    "crash-after-every-write",
+    "create-timeout-late-commit",
+    "delete-is-one-way",
+    "dependency-failure-while-ready",
+    "empty-backend-before-first-session",
+    "empty-backend-during-create",
+    "empty-backend-during-restart",
+    "empty-backend-stuck-provisioning",
+    "eviction-mid-stop",
+    "last-event-lost-to-cas",
+    "late-bootstrap-completion-erases-stop",
     "late-create-snapshot-after-stopped",
     "late-stop-snapshot-after-stopped",
     "periodic-list-mid-stop",
+    "relist-hides-delete",
+    "replayed-dependency-failure",
     "replayed-stop-snapshots",
     "replayed-stop-stream",
     "restart-stopped-sandbox",
+    "slow-delete-starves-other-events",
+    "stale-suspended-masks-ready",
     "start-recovers-stale-stopped",
     "start-while-regressed",
+    "stop-acked-before-backend-at-rest",
     "stop-restart-stop-under-slow-readiness",
+    "stop-then-start-at-once",
+    "stop-times-out-slow-termination",
+    "suspended-fence-hot-loop",
+    "terminal-snapshot-queued-behind-gate",
+    "transient-session-loss-is-not-terminal",
+    "watch-beats-create-row",
+    "workload-gone-before-supervisor",
 );
 
 /// Recorded and written streams that scenarios play.
@@ -116,7 +143,15 @@ macro_rules! fixtures {
         }),*]
     };
 }
-const FIXTURES: &[Builtin] = fixtures!("streams/create", "streams/suspend", "streams/resume", "driver/stop-snapshots");
+const FIXTURES: &[Builtin] = fixtures!(
+    "streams/create",
+    "streams/suspend",
+    "streams/resume",
+    "driver/stop-snapshots",
+    "driver/early-snapshot",
+    "driver/last-event",
+    "driver/terminal-while-starting"
+);
 
 impl System for OpenShell {
     fn name(&self) -> &'static str {
@@ -138,7 +173,14 @@ impl System for OpenShell {
     fn streams(&self, cluster: &Cluster) -> Vec<String> {
         let streams: &[&str] = match cluster.get("driver") {
             "scripted" => &[],
-            _ => &["driver/sandboxes", "controller/sandboxes", "controller/pods", "supervisor/pods", "kubelet/pods"],
+            _ => &[
+                "driver/sandboxes",
+                "driver/pods",
+                "controller/sandboxes",
+                "controller/pods",
+                "supervisor/pods",
+                "kubelet/pods",
+            ],
         };
         streams.iter().map(|s| (*s).to_owned()).collect()
     }
@@ -156,6 +198,21 @@ impl System for OpenShell {
     }
     fn fixtures(&self) -> &'static [Builtin] {
         FIXTURES
+    }
+    fn durable_write<'e>(&self, e: &'e Entry) -> Option<&'e str> {
+        match &*e.kind {
+            "http" if e.field("rv").is_some() && !matches!(&*e.name, "get" | "list" | "watch") => e.field("client"),
+            "log" if e.text.starts_with("store commit ") => Some(&e.host),
+            _ => None,
+        }
+    }
+    fn profiles(&self) -> Vec<Vec<(&'static str, &'static str)>> {
+        let controllers = [("v0.4.6", "v1alpha1"), ("v0.5.0", "v1beta1"), ("v0.5.6", "v1beta1")];
+        let releases = ["0.1.2", "cc0642fa8"];
+        let all = controllers.into_iter().flat_map(|(controller, api)| {
+            releases.map(|release| vec![("controller", controller), ("api", api), ("profile", release)])
+        });
+        all.collect()
     }
     fn filter(&self) -> Filter {
         let detailed = ["driver::watch", "gateway::watch_loop", "gateway::store", "gateway::scripted_driver"];
@@ -273,12 +330,34 @@ fn cluster(stage: &mut Stage<'_>, setup: &Setup, api: &ApiServer, profile: contr
     host(stage, setup, "controller", move |ctx| async move {
         controller::run(kube(&ctx), profile, Default::default()).await
     });
-    host(stage, setup, "kubelet", |ctx| async move {
-        let choices = ctx.choices.clone();
-        let pace = move |key: &str, usual: Duration| usual + choices.delay(key, &POD_IS_SLOW);
-        let config = kubelet::KubeletConfig { pace: Arc::new(pace), ..Default::default() };
-        kubelet::run(kube(&ctx), config).await
+    let store = api.store().clone();
+    host(stage, setup, "kubelet", move |ctx| {
+        let store = store.clone();
+        async move {
+            let choices = ctx.choices.clone();
+            let pace = move |key: &str, usual: Duration| {
+                let clean_up = if cleans_up_in_vain(key, &store) { CLEAN_UP_IN_VAIN } else { Duration::ZERO };
+                usual + clean_up + choices.delay(key, &POD_IS_SLOW)
+            };
+            let config = kubelet::KubeletConfig { pace: Arc::new(pace), ..Default::default() };
+            kubelet::run(kube(&ctx), config).await
+        }
     });
+}
+
+/// How long a supervisor that was told to end tries to reach its workload; it is killed before.
+const CLEAN_UP_IN_VAIN: Duration = Duration::from_secs(3600);
+
+/// Is this the end of a supervisor whose workload has gone before it?
+fn cleans_up_in_vain(key: &str, store: &photofinish_apiserver::Store) -> bool {
+    let Some(pod) = key.strip_prefix("stop/pod/").and_then(|rest| rest.split('#').next()) else { return false };
+    let Some(id) = pod.strip_prefix("os-supervisor-") else { return false };
+    let pods = store.list("pods", "");
+    let of_it = |pod: &&Arc<Value>| pod["metadata"]["labels"][names::SANDBOX_ID] == id;
+    let component = |pod: &Arc<Value>, which: &str| pod["metadata"]["labels"][names::COMPONENT] == which;
+    let runs = |pod: &Arc<Value>| component(pod, names::COMPONENT_SUPERVISOR) && pod["status"]["phase"] == "Running";
+    pods.iter().filter(of_it).any(runs)
+        && !pods.iter().filter(of_it).any(|pod| component(pod, names::COMPONENT_WORKLOAD))
 }
 
 /// How much longer than usual a pod may take to start and to end.

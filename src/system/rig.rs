@@ -5,7 +5,7 @@ use crate::client::Client;
 use crate::cluster::replay::{Player, Sink};
 use crate::gateway::ScriptedDriver;
 use crate::gateway::store::Store;
-use crate::pb::openshell::Sandbox;
+use crate::pb::openshell::{Sandbox, SandboxSpec};
 use crate::{BoxError, driver::names};
 use futures::Stream;
 use indexmap::IndexMap;
@@ -40,12 +40,14 @@ pub struct Rig {
     seen: usize,
     /// Recorded streams that are being played, by sandbox.
     pub(super) players: IndexMap<String, Player<Writes>>,
+    /// What sandboxes were last created from.
+    pub(super) specs: IndexMap<String, SandboxSpec>,
     /// What identified a sandbox when the script noted it.
     pub(super) noted: IndexMap<String, Identity>,
     /// The gateway's rows, as they are stored.
     store: Store,
     /// Keeps the gateway's database.
-    _database: rusqlite::Connection,
+    anchor: rusqlite::Connection,
 }
 
 impl Rig {
@@ -59,9 +61,10 @@ impl Rig {
             trace,
             seen: 0,
             players: IndexMap::new(),
+            specs: IndexMap::new(),
             noted: IndexMap::new(),
             store,
-            _database: database,
+            anchor: database,
         }
     }
     pub(super) fn cluster(&mut self, api: ApiServer) {
@@ -94,6 +97,10 @@ impl Rig {
     /// The gateway's database.
     pub(super) fn database(&self) -> &Store {
         &self.store
+    }
+    /// Somebody else begins to write into the gateway's database, or is done.
+    pub(super) fn lock_database(&self, statement: &str) -> Result<(), BoxError> {
+        Ok(self.anchor.execute_batch(statement)?)
     }
     /// The row of a sandbox as it is stored now.
     pub(super) fn stored(&self, sandbox: &str) -> Option<Sandbox> {

@@ -80,10 +80,13 @@ enum Sameness {
     Resource,
     Id,
     Generation,
+    /// The resource as it was written: nobody has written it since.
+    Version,
 }
 
 impl Sameness {
-    const WORDS: [(&'static str, Sameness); 4] = [
+    const WORDS: [(&'static str, Sameness); 5] = [
+        ("version", Sameness::Version),
         ("volume", Sameness::Volume),
         ("resource", Sameness::Resource),
         ("id", Sameness::Id),
@@ -98,12 +101,14 @@ pub(super) struct Identity {
     resource: String,
     id: String,
     generation: String,
+    version: String,
     epoch: u64,
 }
 
 impl Identity {
     fn of(rig: &Rig, sandbox: &str) -> Identity {
-        let uid = |object: &Value| object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+        let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+        let uid = |object: &Value| text(Some(&object["metadata"]["uid"]));
         let resource = rig.resource(sandbox);
         let owned = |claim: &Value| {
             let owner = &claim["metadata"]["ownerReferences"][0]["uid"];
@@ -117,6 +122,7 @@ impl Identity {
             resource: resource.as_ref().map(|r| uid(r)).unwrap_or_default(),
             id: row.as_ref().map(|r| r.id().to_owned()).unwrap_or_default(),
             generation: annotation(GENERATION_ID),
+            version: text(resource.as_ref().map(|r| &r["metadata"]["resourceVersion"])),
             epoch: annotation(AUTH_EPOCH).parse().unwrap_or_default(),
         }
     }
@@ -126,6 +132,7 @@ impl Identity {
             Sameness::Resource => &self.resource,
             Sameness::Id => &self.id,
             Sameness::Generation => &self.generation,
+            Sameness::Version => &self.version,
         }
     }
 }
@@ -365,10 +372,7 @@ impl Action for Note {
         let rig = scene.live::<Rig>();
         let identity = Identity::of(rig, &self.0);
         if identity.id.is_empty() {
-            return Err(StepError::impossible(format!(
-                "the gateway has no row of {} in workspace {WORKSPACE}",
-                self.0
-            )));
+            return Err(StepError::Missed(format!("the gateway has no row of {} in workspace {WORKSPACE}", self.0)));
         }
         rig.noted.insert(self.0.clone(), identity);
         Ok(())

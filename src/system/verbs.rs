@@ -1,6 +1,6 @@
 //! The words of this system's scenarios: what clients ask, what is waited for, what is replayed.
 use super::rig::{Rig, Writes};
-use super::{LIMIT, SANDBOX, WORKSPACE, hands, state};
+use super::{LIMIT, SANDBOX, WORKSPACE, hands, reach, state};
 use crate::client::{Call, OpId, Reply, code_name, code_named};
 use crate::cluster::replay::{Player, Recording, Target};
 use crate::gateway::scripted_driver::Script;
@@ -19,8 +19,8 @@ type Parsed = Result<Box<dyn Action>, Mistake>;
 pub(super) const ALL: &[Verb] = &[
     Verb {
         name: "create",
-        usage: "create: {NAME: {command: [WORD, ...], image: I, volume: 1Gi, env: {K: V}, within: 60s}}",
-        sentence: "CreateSandbox; waits for the reply, which must be OK.",
+        usage: "create: {NAME: {command: [WORD, ...], image: I, volume: 1Gi, env: {K: V}, wait: false, expect: CODE, within: 60s}}",
+        sentence: "CreateSandbox; waits for the reply, which must be OK or as expected, unless told not to.",
         parse: create,
     },
     Verb {
@@ -64,6 +64,18 @@ pub(super) const ALL: &[Verb] = &[
         usage: "expect: {NAME: {phase: P, marker: M, switch: off, workload: gone, same: [volume], ...}, for: 3m}",
         sentence: "The same must be the case now, and stay so.",
         parse: state::expected,
+    },
+    Verb {
+        name: "database",
+        usage: "database: busy | free",
+        sentence: "Somebody else writes into the gateway's database: what the gateway writes meanwhile is refused.",
+        parse: hands::database,
+    },
+    Verb {
+        name: "reach",
+        usage: "reach: {NAME: Ready | Stopped | gone, or: delete, within: 10m}",
+        sentence: "A client that does what clients can until the sandbox is there; no way there in time = `script` is violated.",
+        parse: reach::reach,
     },
     Verb {
         name: "note",
@@ -142,16 +154,15 @@ fn create(node: &Node, scope: &mut Scope<'_>) -> Parsed {
             request.environment.insert(key.text("a name")?.to_owned(), value.text("a value")?.to_owned());
         }
     }
+    let wait = fields.optional("wait").map_or(Ok(true), Node::truth)?;
+    let expect = match fields.optional("expect") {
+        Some(node) if node.as_text() == Some("any") => None,
+        Some(node) => Some(code(node)?),
+        None => Some(Code::Ok),
+    };
     let within = fields.optional("within").map_or(Ok(LIMIT), Node::duration)?;
     fields.finish()?;
-    Ok(Box::new(Operation {
-        sandbox,
-        call: Call::Create(request),
-        wait: true,
-        expect: Some(Code::Ok),
-        message: None,
-        within,
-    }))
+    Ok(Box::new(Operation { sandbox, call: Call::Create(request), wait, expect, message: None, within }))
 }
 
 fn operation(node: &Node, scope: &Scope<'_>, call: Call) -> Parsed {
@@ -183,11 +194,14 @@ fn code(node: &Node) -> Result<Code, Mistake> {
 
 impl Action for Operation {
     fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
-        let id = scene.live::<Rig>().client().ask(&self.sandbox, WORKSPACE, self.call.clone());
+        if let Call::Create(spec) = &self.call {
+            scene.live::<Rig>().specs.insert(self.sandbox.clone(), spec.clone());
+        }
         if !self.wait {
+            scene.live::<Rig>().client().ask(&self.sandbox, WORKSPACE, self.call.clone());
             return Ok(());
         }
-        let reply = answer(scene, id, self.within, &format!("{} {}", self.call.name(), self.sandbox))?;
+        let reply = request(scene, &self.sandbox, self.call.clone(), self.within)?;
         match self.expect {
             Some(expected) if reply.code != expected => Err(StepError::Missed(format!(
                 "expected {} {} to answer {}, it answered {}: {}",
@@ -208,6 +222,13 @@ impl Action for Operation {
             },
         }
     }
+}
+
+/// Asks, and waits for the reply.
+pub(super) fn request(scene: &mut Scene<'_>, sandbox: &str, call: Call, within: Duration) -> Result<Reply, StepError> {
+    let what = format!("{} {sandbox}", call.name());
+    let id = scene.live::<Rig>().client().ask(sandbox, WORKSPACE, call);
+    answer(scene, id, within, &what)
 }
 
 fn answer(scene: &mut Scene<'_>, id: OpId, within: Duration, what: &str) -> Result<Reply, StepError> {
@@ -400,7 +421,7 @@ impl Action for Supervisor {
         scripted(scene)?;
         let rig = scene.live::<Rig>();
         let id = rig.row(&self.sandbox).map(|row| row.id.clone());
-        let id = id.ok_or_else(|| StepError::impossible(format!("the gateway has no row of {}", self.sandbox)))?;
+        let id = id.ok_or_else(|| StepError::Missed(format!("the gateway has no row of {}", self.sandbox)))?;
         rig.supervisors().run(&id, self.runs);
         Ok(())
     }

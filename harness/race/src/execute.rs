@@ -9,6 +9,7 @@ use photofinish_sim::trace::Trace;
 use photofinish_sim::tracing_layer;
 use photofinish_sim::world::{self, World, WorldConfig};
 
+use crate::crash_points::{self, CrashPoints};
 use crate::explore::choices::ChoicePoint;
 use crate::outcome::{Answer, Judgement, Outcome, Request, RunReport, judge, of_judgement};
 use crate::scenario::{self, Scenario};
@@ -51,6 +52,7 @@ fn failed(trace: &Trace, end: String) -> RunReport {
         end: Some(end),
         wrong_pins: Vec::new(),
         unused_pins: Vec::new(),
+        crash_points: Vec::new(),
     }
 }
 
@@ -135,13 +137,14 @@ fn report(judgement: Judgement, end: &End, trace: &Trace, choices: &Choices, vir
         },
         wrong_pins,
         unused_pins: unused.collect(),
+        crash_points: choices.points().iter().filter_map(|point| crash_points::label(&point.key)).collect(),
     }
 }
 
 fn setup(system: &dyn System, scenario: &Scenario, request: &Request) -> Setup {
     Setup {
         scenario: scenario.name.clone(),
-        cluster: scenario.cluster.clone(),
+        cluster: request.options.cluster_of(scenario),
         switches: request.options.resolve(system.switches(), &scenario.reported_without),
         source: request.choices,
         pins: merge(&scenario.pins, &request.pins),
@@ -160,7 +163,7 @@ fn merge(scenario: &Pins, id: &Pins) -> Pins {
 }
 
 fn play(
-    system: &dyn System,
+    system: &'static dyn System,
     setup: &Setup,
     scenario: &Scenario,
     trace: &Trace,
@@ -178,6 +181,8 @@ fn play(
         &mut Stage { world: &mut builder, trace: trace.clone(), choices: choices.clone(), gates: gates.clone() };
     let mut live = system.assemble(setup, stage)?;
     let mut world = builder.build();
+    let crash_points = CrashPoints::default();
+    trace.observe(crash_points.observer(system, choices.clone(), world.control()));
     if let Some(oracle) = live.oracle() {
         world.on_step(oracle);
     }
@@ -189,6 +194,7 @@ fn play(
         choices: choices.clone(),
         gates,
         holds: IndexMap::new(),
+        crash_points,
         reported: system.switches().iter().all(|s| !matches!(s.kind, SwitchKind::Proposed { .. }) || !setup.on(s.name)),
     };
     let end = script(scenario, setup.engine, &mut scene);

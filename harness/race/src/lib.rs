@@ -43,8 +43,10 @@
 //! The [`run_id::RunId`] says everything about a run: scenario, switches, seed, pinned choices.
 pub mod catalogue;
 pub mod cli;
+pub mod crash_points;
 pub mod execute;
 pub mod explore;
+pub mod matrix;
 pub mod mistake;
 pub mod options;
 pub mod outcome;

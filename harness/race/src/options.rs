@@ -1,12 +1,13 @@
 //! Which switches are on, and what runs the hosts: the options of a run that do not come from its scenario.
 use std::fmt;
 
-use indexmap::IndexSet;
+use indexmap::{IndexMap, IndexSet};
 use serde::{Deserialize, Serialize};
 
 use crate::mistake::BadInput;
+use crate::scenario::Scenario;
 use crate::switch::{Switch, SwitchKind};
-use crate::system::Engine;
+use crate::system::{Cluster, Engine};
 
 /// The set of switches that a run starts from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +44,8 @@ pub struct Options {
     pub without: IndexSet<String>,
     /// What runs the hosts.
     pub engine: Engine,
+    /// Cluster options in place of the scenario's own.
+    pub cluster: IndexMap<String, String>,
 }
 
 impl Options {
@@ -69,6 +72,21 @@ impl Options {
             self.without.insert(name);
         }
         self
+    }
+    /// The same, in another cluster.
+    pub fn in_cluster<'o>(mut self, options: impl IntoIterator<Item = (&'o str, &'o str)>) -> Options {
+        self.cluster.extend(options.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())));
+        self
+    }
+    /// The cluster of a run of this scenario.
+    pub fn cluster_of(&self, scenario: &Scenario) -> Cluster {
+        let mut cluster = scenario.cluster.clone();
+        self.cluster.iter().for_each(|(name, value)| cluster.set(name, value));
+        cluster
+    }
+    /// What differs from the scenario's cluster, as `controller=v0.4.6`.
+    pub fn cluster_words(&self) -> Vec<String> {
+        self.cluster.iter().map(|(name, value)| format!("{name}={value}")).collect()
     }
     /// All names must be switches of the system, none on and off at once.
     pub fn check(&self, switches: &[Switch]) -> Result<(), BadInput> {
@@ -101,7 +119,8 @@ impl Options {
     }
     /// The same set in its shortest form: switches in the system's order, only those that differ from the profile.
     pub fn canonical(&self, switches: &[Switch], reported_without: &[String]) -> Options {
-        let base = Options { profile: self.profile, engine: self.engine, ..Options::default() };
+        let (engine, cluster) = (self.engine, self.cluster.clone());
+        let base = Options { profile: self.profile, engine, cluster, ..Options::default() };
         let (before, after) = (base.resolve(switches, reported_without), self.resolve(switches, reported_without));
         let names = |keep: &dyn Fn(&str) -> bool| -> IndexSet<String> {
             switches.iter().map(|s| s.name).filter(|n| keep(n)).map(str::to_owned).collect()
@@ -118,6 +137,10 @@ impl Options {
         let mut engines = 0;
         for (i, word) in text.split(',').filter(|w| !w.is_empty()).enumerate() {
             let engine = Engine::ALL.into_iter().find(|e| e.name() == word);
+            if let Some((name, value)) = word.split_once('=') {
+                options.cluster.insert(name.to_owned(), value.to_owned());
+                continue;
+            }
             match (word.split_at_checked(1), engine) {
                 (Some(("+", name)), _) if !name.is_empty() => _ = options.with.insert(name.to_owned()),
                 (Some(("-", name)), _) if !name.is_empty() => _ = options.without.insert(name.to_owned()),
@@ -145,6 +168,7 @@ impl fmt::Display for Options {
         if self.engine != Engine::default() {
             words.push(self.engine.name().to_owned());
         }
+        words.extend(self.cluster_words());
         words.retain(|w| !w.is_empty());
         f.write_str(&words.join(","))
     }

@@ -140,6 +140,8 @@ pub struct RunReport {
     pub wrong_pins: Vec<String>,
     /// In words: pins that nothing asked for.
     pub unused_pins: Vec<String>,
+    /// Durable writes that the script watched, as `gateway/stop#3`.
+    pub crash_points: Vec<String>,
 }
 
 impl RunReport {

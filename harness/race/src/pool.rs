@@ -9,6 +9,7 @@ use photofinish_sim::exit;
 use photofinish_sim::trace::Entry;
 use photofinish_sim::zygote::{Exit, Finished, Zygote};
 
+use crate::crash_points;
 use crate::explore::choices::ChoicePoint;
 use crate::options::Options;
 use crate::outcome::{Answer, Outcome, Request, RunReport, judge};
@@ -34,6 +35,8 @@ pub struct Job {
     /// Ask for every kind of fault and tell all choices ([`Run::points`]). No part of the id: what is asked for and not
     /// taken changes nothing.
     pub learn: bool,
+    /// The durable write after which a process crashes, as `gateway/stop#3`: part of the name of the run.
+    pub crash_after: Option<String>,
 }
 
 impl Job {
@@ -46,7 +49,23 @@ impl Job {
         pins: Pins,
     ) -> Job {
         let options = options.canonical(system.switches(), &scenario.reported_without);
-        Job { scenario, options, source, pins, learn: false }
+        Job { scenario, options, source, pins, learn: false, crash_after: None }
+    }
+    /// The same run, but a process crashes after the write that has this label.
+    pub fn crashing_after(&self, label: &str) -> Job {
+        let mut job = self.clone();
+        if let Some(key) = crash_points::key(label) {
+            job.pins.insert(key, "yes");
+        }
+        job.crash_after = Some(label.to_owned());
+        job
+    }
+    /// What reports call the run: the scenario's name, and where a process crashes.
+    pub fn name(&self) -> String {
+        match &self.crash_after {
+            Some(label) => format!("{}/{label}", self.scenario.name),
+            None => self.scenario.name.clone(),
+        }
     }
     /// The id that replays it.
     pub fn id(&self) -> RunId {
@@ -298,5 +317,6 @@ fn settle(system: &dyn System, scenario: &Scenario, finished: &Finished, limit: 
         end: Some(end),
         wrong_pins: Vec::new(),
         unused_pins: Vec::new(),
+        crash_points: Vec::new(),
     }
 }

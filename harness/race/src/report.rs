@@ -173,6 +173,7 @@ mod tests {
             end: None,
             wrong_pins: vec![],
             unused_pins: vec![],
+            crash_points: Vec::new(),
         }
     }
 

@@ -8,6 +8,7 @@ use photofinish_sim::gate::Gates;
 use photofinish_sim::trace::{Entry, EntryId, Trace};
 use photofinish_sim::world::{Refused, Stuck, World};
 
+use crate::crash_points::CrashPoints;
 use crate::scenario::Step;
 use crate::system::{BoxError, Live};
 
@@ -73,6 +74,7 @@ pub struct Scene<'a> {
     pub(crate) choices: Choices,
     pub(crate) gates: Gates,
     pub(crate) holds: IndexMap<String, Held>,
+    pub(crate) crash_points: CrashPoints,
     /// No proposed remedy is on.
     pub(crate) reported: bool,
 }

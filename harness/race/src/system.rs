@@ -12,7 +12,7 @@ use std::fmt;
 use indexmap::{IndexMap, IndexSet};
 use photofinish_sim::choices::{Choices, Pins, Source};
 use photofinish_sim::gate::Gates;
-use photofinish_sim::trace::Trace;
+use photofinish_sim::trace::{Entry, Trace};
 use photofinish_sim::tracing_layer::Filter;
 use photofinish_sim::world::{Builder, WorldConfig};
 
@@ -59,6 +59,14 @@ pub trait System: Sync + 'static {
     /// Recorded data that verbs refer to by name (`fixtures/<name>`).
     fn fixtures(&self) -> &'static [Builtin] {
         &[]
+    }
+    /// The host whose durable write this entry tells of, if it does: crashes may follow there, see `crash-points`.
+    fn durable_write<'e>(&self, _entry: &'e Entry) -> Option<&'e str> {
+        None
+    }
+    /// The clusters that `matrix --profiles` compares, as options that differ from a scenario's own.
+    fn profiles(&self) -> Vec<Vec<(&'static str, &'static str)>> {
+        Vec::new()
     }
     /// Which of the hosts' tracing events and spans become entries of the trace.
     fn filter(&self) -> Filter {

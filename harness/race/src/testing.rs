@@ -7,6 +7,7 @@
 //! | `name::fails-without::<n>` | the same for other sets of remedies |
 //! | `name::closed-by::<remedies>` | as reported, but with these remedies: holds |
 //! | `name::fails-with::<mutant>` | a wrong fix is caught |
+//! | `name::each-write` | a crash after any one of the watched writes: holds; as reported it fails after those listed |
 //! | `name::failing-seeds` | flow: each seed fails as reported, and holds with the remedies |
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -115,6 +116,12 @@ fn trials(system: &'static dyn System) -> Vec<Trial> {
             trials.push(Trial::test(scenario.name.clone(), || Err("it says nowhere how it can fail".into())));
             continue;
         }
+        if scenario.each_write {
+            let (workers, scenario) = (workers.clone(), scenario.clone());
+            trials.push(Trial::test(format!("{}::each-write", scenario.name), move || {
+                each_write(system, &workers, &scenario)
+            }));
+        }
         for (name, sides) in sides(system, &scenario) {
             let (workers, scenario) = (workers.clone(), scenario.clone());
             trials.push(Trial::test(format!("{}{name}", scenario.name), move || {
@@ -142,13 +149,44 @@ impl Workers {
     }
 }
 
+/// One more run for each write that the benign run has, with the remedies and as reported.
+fn each_write(system: &dyn System, workers: &Workers, scenario: &Arc<Scenario>) -> Result<(), Failed> {
+    let job = |options: &Options| Job::new(system, scenario.clone(), options, ChoiceSource::Benign, Pins::default());
+    let labels = workers.run(&job(&Options::new()))?.report.crash_points;
+    if labels.is_empty() {
+        return Err("its crash points name no write".into());
+    }
+    let reported = Options::as_reported();
+    let as_reported = workers.run(&job(&reported))?.report.crash_points;
+    if let Some(unknown) = scenario.failing_writes.iter().find(|f| !as_reported.contains(&f.after)) {
+        return Err(format!("no write is called {}: there are {}", unknown.after, as_reported.join(", ")).into());
+    }
+    for label in &labels {
+        judge(system, workers, &job(&Options::new()).crashing_after(label), &Expected::Holds)?;
+    }
+    for label in &as_reported {
+        let failing = scenario.failing_writes.iter().find(|f| f.after == *label);
+        let expected = failing.map_or(Expected::Holds, |f| Expected::Violates(f.violates.clone()));
+        judge(system, workers, &job(&reported).crashing_after(label), &expected)?;
+        for remedies in failing.into_iter().flat_map(|f| &f.closed_by) {
+            let options = reported.clone().with(remedies.clone());
+            judge(system, workers, &job(&options).crashing_after(label), &Expected::Holds)?;
+        }
+    }
+    Ok(())
+}
+
 fn check(system: &dyn System, workers: &Workers, scenario: &Arc<Scenario>, side: &Side) -> Result<(), Failed> {
     let job = Job::new(system, scenario.clone(), &side.options, side.source, Pins::default());
-    let run = workers.run(&job)?;
-    let Some(why) = differs(&side.expected, &run.report) else { return Ok(()) };
+    judge(system, workers, &job, &side.expected)
+}
+
+fn judge(system: &dyn System, workers: &Workers, job: &Job, expected: &Expected) -> Result<(), Failed> {
+    let run = workers.run(job)?;
+    let Some(why) = differs(expected, &run.report) else { return Ok(()) };
     let id = run.job.id();
     let replay = cli::replay_command(&id.to_string());
-    let mut text = format!("{why}\n");
+    let mut text = format!("{}: {why}\n", job.name());
     text += &report::failure(&run.report, &run.entries, &system.properties(), &replay, Style::default());
     if run.report.outcome == Outcome::Holds {
         text += &format!("  replay: {replay}\n");
@@ -322,6 +360,7 @@ mod tests {
             end: None,
             wrong_pins: vec![],
             unused_pins: vec![],
+            crash_points: Vec::new(),
         };
         let violates = |names: &[&str]| Expected::Violates(names.iter().map(|n| (*n).to_owned()).collect());
         for (expected, outcome, violated, differs_as) in [

@@ -83,7 +83,11 @@ struct Inner {
     log: Mutex<Log>,
     /// Entries that could not wait for `log`.
     late: Mutex<Vec<Entry>>,
+    observer: OnceLock<Observer>,
 }
+
+/// Looks at entries as they are recorded.
+type Observer = Box<dyn Fn(&Entry) + Send + Sync>;
 
 const NO_CAUSE: u64 = u64::MAX;
 
@@ -114,7 +118,18 @@ impl Trace {
 
     fn with_sink(sink: Option<Appender>) -> Trace {
         let log = Log { entries: Vec::new(), hash: Xxh3::new(), line: Vec::new(), sink, full: false };
-        Trace(Arc::new(Inner { ambient: AtomicU64::new(NO_CAUSE), log: Mutex::new(log), late: Mutex::default() }))
+        Trace(Arc::new(Inner {
+            ambient: AtomicU64::new(NO_CAUSE),
+            log: Mutex::new(log),
+            late: Mutex::default(),
+            observer: OnceLock::new(),
+        }))
+    }
+
+    /// Shows `observer` each entry right after it was recorded, inside the step that recorded it. It may record entries
+    /// of its own, which it is shown, too. A trace has one observer; false: it has one already.
+    pub fn observe(&self, observer: impl Fn(&Entry) + Send + Sync + 'static) -> bool {
+        self.0.observer.set(Box::new(observer)).is_ok()
     }
 
     /// Begins an entry. Time is now, the host is the one that runs now, the cause is the ambient one.
@@ -242,7 +257,11 @@ impl Draft<'_> {
 
     /// Appends it to the trace. Once the trace's memory is full nothing is appended: the id is then the last entry's.
     pub fn record(self) -> EntryId {
-        self.trace.lock().push(self.entry)
+        let Some(observer) = self.trace.0.observer.get() else { return self.trace.lock().push(self.entry) };
+        let mut entry = self.entry.clone();
+        entry.id = self.trace.lock().push(self.entry);
+        observer(&entry);
+        entry.id
     }
 
     /// Appends it, without ever waiting: while somebody reads or writes the trace, it is appended right after them.

@@ -14,7 +14,7 @@ use crate::catalogue;
 use crate::mistake::BadInput;
 use crate::options::{Options, Profile};
 use crate::outcome::Outcome;
-use crate::pool::{Job, Pool, PoolError, Run, WALL_LIMIT};
+use crate::pool::{Again, Job, Pool, PoolError, Run, WALL_LIMIT};
 use crate::report;
 use crate::run_id::RunId;
 use crate::scenario::yaml::parse_duration;
@@ -28,6 +28,7 @@ mod exhaust;
 mod explain;
 mod interrupt;
 mod lab;
+mod matrix;
 mod output;
 mod progress;
 mod prove;
@@ -38,6 +39,8 @@ mod sweep;
 const BAD_INPUT: u8 = 2;
 /// Exit code: the harness failed.
 const HARNESS: u8 = 3;
+/// Wall time of one run of a matrix, whose runs are many at once.
+const MATRIX_WALL_LIMIT: Duration = Duration::from_secs(60);
 /// How many failing seeds are named.
 const SEEDS_SHOWN: usize = 5;
 
@@ -97,6 +100,21 @@ enum Command {
     Diff(explain::DiffArgs),
     /// Run ids twice, in different processes: the traces must be the same.
     ProveDeterminism(prove::ProveArgs),
+    /// What each remedy does for each scenario, alone and in sets: all scenarios, or those named.
+    Matrix {
+        /// Names of built-in scenarios, or files.
+        #[arg(value_name = "NAME|FILE")]
+        scenarios: Vec<String>,
+        /// A JSON line a cell, then one a scenario with the smallest sets of remedies that make it hold.
+        #[arg(long, conflicts_with = "markdown")]
+        json: bool,
+        /// A table for a document.
+        #[arg(long)]
+        markdown: bool,
+        /// Instead of single remedies, other clusters: which of them are affected.
+        #[arg(long)]
+        profiles: bool,
+    },
 }
 
 #[derive(Args)]
@@ -126,7 +144,8 @@ impl SystemArgs {
             _ => Profile::Default,
         };
         let set = |names: &[String]| names.iter().map(|n| n.trim().to_owned()).filter(|n| !n.is_empty()).collect();
-        let options = Options { profile, with: set(&self.with), without: set(&self.without), engine: self.engine };
+        let (with, without) = (set(&self.with), set(&self.without));
+        let options = Options { profile, with, without, engine: self.engine, ..Options::default() };
         options.check(switches)?;
         Ok(options)
     }
@@ -198,6 +217,14 @@ pub(crate) fn run(system: &'static dyn System, args: impl Iterator<Item = OsStri
         Command::Explain(args) => explain::explain(system, &args, &mut output),
         Command::Diff(args) => explain::diff(system, &args, &mut output),
         Command::ProveDeterminism(args) => prove::prove(system, &args, &mut output),
+        Command::Matrix { scenarios, json, markdown, profiles } => {
+            let form = match (json, markdown) {
+                (true, _) => matrix::Form::Json,
+                (_, true) => matrix::Form::Markdown,
+                _ => matrix::Form::Text,
+            };
+            measure(system, &scenarios, form, profiles, &mut output)
+        }
         Command::Replay { run_id, how } => replay(system, &run_id, &how, &mut output),
     };
     let code = done.unwrap_or_else(|bad| {
@@ -290,7 +317,16 @@ fn run_scenarios(
         }
         _ => {
             let source = seeds.map_or(ChoiceSource::Benign, |(seed, _)| ChoiceSource::Seed(seed));
-            printer.each(scenarios.iter().map(|s| job(s, source)).collect());
+            let jobs: Vec<Job> = scenarios.iter().map(|s| job(s, source)).collect();
+            let mut writes = Vec::new();
+            for job in jobs.iter().filter(|job| job.scenario.each_write) {
+                match printer.pool().again(Again::Never).run_one(job) {
+                    Ok(run) => writes.extend(run.report.crash_points.iter().map(|label| job.crashing_after(label))),
+                    Err(e) => printer.harness(Err(e)).then_some(()).unwrap_or_default(),
+                }
+            }
+            printer.widen(&writes);
+            printer.each(jobs.into_iter().chain(writes).collect());
         }
     }
     Ok(printer.code)
@@ -307,6 +343,29 @@ fn selected(system: &dyn System, names: &[String]) -> Result<Vec<Arc<Scenario>>,
         true => Err(BadInput::new("the system has no scenarios").help("name a scenario file")),
         false => Ok(found),
     }
+}
+
+fn measure(
+    system: &'static dyn System,
+    names: &[String],
+    form: matrix::Form,
+    profiles: bool,
+    output: &mut Output,
+) -> Result<u8, BadInput> {
+    let scenarios = selected(system, names)?;
+    let pool = Pool::new(system).wall_limit(MATRIX_WALL_LIMIT);
+    let done = match profiles {
+        true => matrix::print_clusters(system, &pool, &scenarios, form, output).map(|()| 0),
+        false => matrix::print(system, &pool, &scenarios, form, output),
+    };
+    Ok(match done {
+        Ok(0) => 0,
+        Ok(_) => 1,
+        Err(e) => {
+            note(format!("error: {e}"));
+            HARNESS
+        }
+    })
 }
 
 fn replay(system: &'static dyn System, id: &str, how: &HowArgs, output: &mut Output) -> Result<u8, BadInput> {
@@ -339,6 +398,10 @@ impl Printer<'_> {
         let limit = self.how.wall_limit.unwrap_or(WALL_LIMIT);
         Pool::new(self.system).wall_limit(limit).keep_traces(self.how.trace)
     }
+    /// Makes room for the names of these runs.
+    fn widen(&mut self, jobs: &[Job]) {
+        self.width = jobs.iter().map(|job| job.name().len()).chain([self.width]).max().unwrap_or(0);
+    }
     /// Each run with a line, and why it fails.
     fn each(&mut self, jobs: Vec<Job>) {
         let (pool, many) = (self.pool(), jobs.len() > 1);
@@ -365,7 +428,7 @@ impl Printer<'_> {
         if self.how.trace {
             self.output.text(&report::trace(&run.entries));
         }
-        self.output.line(report::line(&run.job.scenario.name, self.width, &run.report, style));
+        self.output.line(report::line(&run.job.name(), self.width, &run.report, style));
         self.output.text(&self.failure(run))
     }
     fn failure(&self, run: &Run) -> String {

@@ -72,7 +72,7 @@ pub(super) fn complain(bad: &BadInput) {
 #[derive(Serialize)]
 struct JsonLine<'r> {
     v: u32,
-    scenario: &'r str,
+    scenario: String,
     run_id: String,
     seed: Option<u64>,
     outcome: Outcome,
@@ -97,7 +97,7 @@ pub(super) fn json_line(run: &Run, with_trace: bool) -> String {
     let report = &run.report;
     let line = JsonLine {
         v: 1,
-        scenario: &run.job.scenario.name,
+        scenario: run.job.name(),
         run_id: run.job.id().to_string(),
         seed: match run.job.source {
             ChoiceSource::Benign => None,

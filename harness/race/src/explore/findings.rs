@@ -187,6 +187,7 @@ mod tests {
             end: None,
             wrong_pins: vec![],
             unused_pins: vec![],
+            crash_points: Vec::new(),
         }
     }
     fn add(findings: &mut Findings, id: &str, report: RunReport) -> Seen {

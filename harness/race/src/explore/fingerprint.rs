@@ -121,6 +121,7 @@ mod tests {
             end: Some("livelock of gateway after 12 steps".into()),
             wrong_pins: vec![],
             unused_pins: vec![],
+            crash_points: Vec::new(),
         }
     }
 

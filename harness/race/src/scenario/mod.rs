@@ -16,6 +16,8 @@
 //!   - {off: [retry], violates: [reply-comes]}     # off: proposed = all that are proposed, that is, as reported
 //! closed-by: [retry, [a, b]]              # each of these, added to the code as reported, makes it hold
 //! fails-with: {mutant: retry-for-ever, violates: [reply-comes]}    # guard
+//! failing-writes:                         # crash points: one more run for each; these fail as reported
+//!   - {after: server/stop#3, violates: [reply-comes], closed-by: [retry]}
 //! failing-seeds: [51, {seed: 102, violates: [reply-comes]}]        # flow: fails as reported for these seeds
 //! ```
 use std::fmt;
@@ -90,6 +92,10 @@ pub struct Scenario {
     pub fails_with: Vec<FailsWith>,
     /// Seeds that fail as reported.
     pub failing_seeds: Vec<FailingSeed>,
+    /// Is it run once more for each durable write that its crash points name?
+    pub each_write: bool,
+    /// Writes after which a crash fails as reported.
+    pub failing_writes: Vec<FailingWrite>,
 }
 
 /// One step of a script.
@@ -159,6 +165,17 @@ pub struct FailingSeed {
     pub seed: u64,
     /// Exactly these properties are violated; empty: whichever of the checked ones.
     pub violates: Vec<String>,
+}
+
+/// One of `failing-writes`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailingWrite {
+    /// The write, as `gateway/stop#3`.
+    pub after: String,
+    /// Exactly these properties are violated as reported.
+    pub violates: Vec<String>,
+    /// Sets of remedies that each, added to the code as reported, make it hold.
+    pub closed_by: Vec<Vec<String>>,
 }
 
 /// Reads a scenario's text: one scenario for each cluster it lists.
@@ -273,6 +290,8 @@ fn scenario(
         closed_by: Vec::new(),
         fails_with: Vec::new(),
         failing_seeds: Vec::new(),
+        each_write: false,
+        failing_writes: Vec::new(),
         cluster: cluster.clone(),
     };
     if let Some(node) = fields.optional("except") {
@@ -360,7 +379,28 @@ fn sides(
             });
         }
     }
+    if let Some(node) = fields.optional("failing-writes") {
+        scenario.each_write = true;
+        for node in node.list("a list of {after: HOST/SECTION#N, violates: [properties]}")? {
+            let mut fields = node.fields("{after: HOST/SECTION#N, violates: [properties], closed-by: [remedies]}")?;
+            let after_node = fields.required("after")?;
+            let after = after_node.text("a write, such as gateway/stop#3")?.to_owned();
+            if crate::crash_points::key(&after).is_none() {
+                return Err(after_node.expected("a write, such as gateway/stop#3"));
+            }
+            let mut closed_by = Vec::new();
+            if let Some(node) = fields.optional("closed-by") {
+                for node in node.list("a list of remedies, or of lists of remedies")? {
+                    closed_by.push(words(node, "remedy", &remedies)?);
+                }
+            }
+            let violates = violates(&mut fields)?;
+            fields.finish()?;
+            scenario.failing_writes.push(FailingWrite { after, violates, closed_by });
+        }
+    }
     scenario.kind = match scenario {
+        Scenario { failing_writes, .. } if !failing_writes.is_empty() => Kind::RedGreen,
         Scenario { failing_seeds, .. } if !failing_seeds.is_empty() => Kind::Flow,
         Scenario { fails_without, .. } if !fails_without.is_empty() => Kind::RedGreen,
         Scenario { fails_with, .. } if !fails_with.is_empty() => Kind::Guard,

@@ -106,6 +106,12 @@ pub static GENERIC: &[Verb] = &[
         parse: skew,
     },
     Verb {
+        name: "crash-points",
+        usage: "crash-points: {in: NAME, of: [HOST, ...]}, or crash-points: none",
+        sentence: "From now on each durable write of these hosts is a point where a run may crash its process.",
+        parse: crash_points,
+    },
+    Verb {
         name: "reported",
         usage: "reported: [STEP, ...]",
         sentence: "Steps of the code as reported: they are left out as soon as a proposed remedy is on.",
@@ -124,6 +130,33 @@ pub static GENERIC: &[Verb] = &[
         parse: |node, _| pins(node, &mut Pins::default()).map(|()| Box::new(Pinned) as Box<dyn Action>),
     },
 ];
+
+#[derive(Debug)]
+struct WatchWrites(Option<(String, Vec<String>)>);
+
+fn crash_points(node: &Node, scope: &mut Scope<'_>) -> Parsed {
+    if !node.is_map() {
+        node.word("section", ["none"])?;
+        return Ok(Box::new(WatchWrites(None)));
+    }
+    let mut fields = node.fields("{in: NAME, of: [HOST, ...]}")?;
+    let section = fields.required("in")?;
+    let name = section.text("a name for this part of the script")?.to_owned();
+    if !name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
+        return Err(section.expected("a name of a-z, 0-9 and `-`: it becomes part of the run's id"));
+    }
+    let hosts = fields.required("of")?.one_or_more().iter().map(|host| scope.known("host", host));
+    let hosts = hosts.collect::<Result<_, _>>()?;
+    fields.finish()?;
+    Ok(Box::new(WatchWrites(Some((name, hosts)))))
+}
+
+impl Action for WatchWrites {
+    fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
+        scene.crash_points.watch(self.0.clone());
+        Ok(())
+    }
+}
 
 /// Steps of one side of the scenario.
 #[derive(Debug)]
@@ -460,6 +493,9 @@ struct Slow {
     by: Duration,
 }
 
+/// Verbs of the Kubernetes API, as keys of calls have them.
+const VERBS: [&str; 8] = ["GET", "LIST", "WATCH", "CREATE", "UPDATE", "PATCH", "DELETE", "DELETECOLLECTION"];
+
 fn slow(node: &Node, scope: &mut Scope<'_>) -> Parsed {
     let mut fields = node.fields("{call: CLIENT/VERB/PLURAL, by: 2s}")?;
     let (call_node, by) = (fields.required("call")?, fields.required("by")?.duration()?);
@@ -471,9 +507,10 @@ fn slow(node: &Node, scope: &mut Scope<'_>) -> Parsed {
         return Err(Mistake::unknown(call_node.at, "host", client, hosts));
     }
     if let Some(verb) = call.split('/').nth(1)
-        && !["GET", "LIST", "WATCH", "POST", "PUT", "PATCH", "DELETE"].contains(&verb)
+        && !VERBS.contains(&verb)
     {
-        return Err(call_node.expected("an HTTP method in capitals behind the client, such as driver/GET/pods"));
+        let verbs = VERBS.join(", ");
+        return Err(call_node.expected(&format!("an API verb behind the client, such as driver/GET/pods: {verbs}")));
     }
     Ok(Box::new(Slow { prefix: format!("call/{call}"), by }))
 }

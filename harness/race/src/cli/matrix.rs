@@ -1,0 +1,169 @@
+//! `photofinish matrix`: the table of scenarios and remedies, for people, for documents and for scripts.
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::output::Output;
+use crate::matrix::{self, Cell, Row};
+use crate::pool::{Pool, PoolError};
+use crate::scenario::Scenario;
+use crate::system::System;
+
+/// How the table is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Text,
+    Markdown,
+    Json,
+}
+
+/// What `--json` prints of a row at the end.
+#[derive(Serialize)]
+struct Smallest<'a> {
+    scenario: &'a str,
+    smallest: &'a [Vec<String>],
+}
+
+/// Measures and prints. Returns how many scenarios do not hold with the recommended remedies.
+pub(super) fn print(
+    system: &'static dyn System,
+    pool: &Pool,
+    scenarios: &[Arc<Scenario>],
+    form: Form,
+    output: &mut Output,
+) -> Result<usize, PoolError> {
+    let rows = matrix::measure(system, pool, scenarios, |cell| {
+        if form == Form::Json {
+            output.line(serde_json::to_string(cell).expect("a cell is plain data"));
+        }
+    })?;
+    match form {
+        Form::Json => {
+            for row in &rows {
+                let smallest = Smallest { scenario: &row.scenario, smallest: &row.smallest };
+                output.line(serde_json::to_string(&smallest).expect("it is plain data"));
+            }
+        }
+        Form::Markdown => {
+            table(&rows).iter().for_each(|line| _ = output.line(line.clone()));
+        }
+        Form::Text => {
+            for row in &rows {
+                output.line(row.scenario.clone());
+                for (what, text) in told(row) {
+                    output.line(format!("  {what:<12} {text}"));
+                }
+            }
+        }
+    }
+    Ok(rows.iter().filter(|row| row.cells.iter().any(|c| c.column == "recommended" && !c.holds())).count())
+}
+
+/// Measures and prints the clusters that are affected.
+pub(super) fn print_clusters(
+    system: &'static dyn System,
+    pool: &Pool,
+    scenarios: &[Arc<Scenario>],
+    form: Form,
+    output: &mut Output,
+) -> Result<(), PoolError> {
+    let clusters = system.profiles();
+    let cells = matrix::measure_clusters(system, pool, scenarios, &clusters, |cell| {
+        if form == Form::Json {
+            output.line(serde_json::to_string(cell).expect("a cell is plain data"));
+        }
+    })?;
+    if form == Form::Json {
+        return Ok(());
+    }
+    if form == Form::Markdown {
+        output.line("| scenario | cluster | as reported | recommended |".to_owned());
+        output.line("|---|---|---|---|".to_owned());
+    }
+    for pair in cells.chunks(2) {
+        let [reported, recommended] = pair else { continue };
+        let (scenario, cluster) = (&reported.scenario, reported.cluster.replace(',', ", "));
+        let (before, after) = (word(reported), word(recommended));
+        match form {
+            Form::Markdown => output.line(format!("| {scenario} | {cluster} | {before} | {after} |")),
+            _ => output.line(format!("{scenario}  {cluster}: as reported {before}, recommended {after}")),
+        };
+    }
+    Ok(())
+}
+
+fn word(cell: &Cell) -> String {
+    match (&cell.property, cell.holds()) {
+        (_, true) => "holds".to_owned(),
+        (Some(property), _) => property.clone(),
+        (None, _) => cell.outcome.to_string(),
+    }
+}
+
+/// One row in words.
+fn told(row: &Row) -> Vec<(&'static str, String)> {
+    let of = |column: &str| row.cells.iter().find(|c| c.column == column).map(word).unwrap_or_default();
+    vec![
+        ("as reported", of("as reported")),
+        ("closed by", sets(&row.smallest)),
+        ("recommended", of("recommended")),
+        ("all", of("all")),
+    ]
+}
+
+/// `a; b; c + d`
+fn sets(smallest: &[Vec<String>]) -> String {
+    match smallest {
+        [] => "no set of up to three".to_owned(),
+        [none] if none.is_empty() => "nothing is needed".to_owned(),
+        sets => sets.iter().map(|set| set.join(" + ")).collect::<Vec<_>>().join("; "),
+    }
+}
+
+/// The whole table: a row a scenario, a column a set; `.` holds, else the property.
+fn table(rows: &[Row]) -> Vec<String> {
+    let Some(first) = rows.first() else { return vec![] };
+    let line = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
+    let heads = first.cells.iter().map(|c| c.column.clone());
+    let mut lines =
+        vec![line([String::from("scenario")].into_iter().chain(heads).chain(["smallest sets".into()]).collect())];
+    lines.push(format!("|{}", "---|".repeat(first.cells.len() + 2)));
+    for row in rows {
+        let cell = |c: &Cell| if c.holds() { ".".to_owned() } else { word(c) };
+        let cells = row.cells.iter().map(cell);
+        lines.push(line([row.scenario.clone()].into_iter().chain(cells).chain([sets(&row.smallest)]).collect()));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::Outcome;
+
+    #[test]
+    fn a_table_has_a_line_a_scenario_and_says_what_broke() {
+        let cell = |column: &str, property: Option<&str>| Cell {
+            scenario: "s".into(),
+            column: column.into(),
+            cluster: String::new(),
+            remedies: vec![],
+            outcome: if property.is_some() { Outcome::Violated } else { Outcome::Holds },
+            property: property.map(str::to_owned),
+        };
+        let row = Row {
+            scenario: "s".into(),
+            cells: vec![cell("as reported", Some("p")), cell("recommended", None)],
+            smallest: vec![vec!["a".into()], vec!["b".into(), "c".into()]],
+        };
+        assert_eq!(
+            table(&[row]),
+            [
+                "| scenario | as reported | recommended | smallest sets |",
+                "|---|---|---|---|",
+                "| s | p | . | a; b + c |",
+            ]
+        );
+        assert!(table(&[]).is_empty());
+    }
+}
