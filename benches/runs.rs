@@ -9,6 +9,8 @@ use photofinish_sim::choices::{Pins, Source};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+#[global_allocator]
+static HEAP: photofinish::WorldHeap = photofinish::WorldHeap;
 static SYSTEM: OpenShell = OpenShell;
 const RUNS: u32 = 200;
 const TARGET_RUNS_PER_S: f64 = 50.0;

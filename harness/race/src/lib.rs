@@ -61,4 +61,5 @@ pub mod system;
 pub mod temporal;
 pub mod testing;
 
+pub use photofinish_sim::heap::WorldHeap;
 pub use switch::{Switch, SwitchKind};

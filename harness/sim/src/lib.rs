@@ -121,6 +121,7 @@ pub mod choices;
 mod disk;
 pub mod exit;
 pub mod gate;
+pub mod heap;
 pub mod host;
 mod kernel;
 pub mod legality;

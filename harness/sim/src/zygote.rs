@@ -34,7 +34,7 @@
 mod child;
 mod descriptors;
 mod serve;
-mod warm;
+mod text;
 
 pub use serve::serve;
 
@@ -267,18 +267,10 @@ impl Drop for Zygote {
     }
 }
 
-/// For glibc's allocator, of which a run is a heavy user for a few milliseconds: what is freed is kept by size for the next
-/// one that asks. Other C libraries do not read this. Not for a test's zygote: in libtest a run may get the memory that
-/// the runner's own threads were using, and then where things lie would depend on how far those had come.
-const ALLOCATOR: &str = "glibc.malloc.tcache_count=65535:glibc.malloc.tcache_max=65536";
-
 /// All that could move the zygote's stack or maps is fixed: hash functions that mix in addresses must agree between two.
 fn command(args: &[String], socket: OwnedFd) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("photofinish").args(args).env_clear().env(FLAG, "1").env("TZ", "UTC0").current_dir("/");
-    if !args.iter().any(|arg| arg == "--exact") {
-        command.env("GLIBC_TUNABLES", ALLOCATOR);
-    }
     command.stdin(socket).stdout(Stdio::null()).process_group(0);
     // SAFETY: only system calls between fork and exec; nothing is allocated, no lock is taken.
     unsafe {

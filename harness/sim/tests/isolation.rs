@@ -14,6 +14,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+#[global_allocator]
+static HEAP: photofinish_sim::heap::WorldHeap = photofinish_sim::heap::WorldHeap;
+
 /// Enough for any run that ends by itself.
 const PLENTY: Duration = Duration::from_secs(120);
 /// For runs that do not.

@@ -2,7 +2,7 @@
 
 use super::descriptors::Received;
 use super::serve::Ask;
-use super::{read_all, set_soft_limit, warm};
+use super::{read_all, set_soft_limit};
 use crate::memory::Region;
 use crate::trace::{self, Trace};
 use std::any::Any;
@@ -112,13 +112,12 @@ fn prepared(zygote: u32, socket: &UnixStream, files: &Received) -> io::Result<(V
 
 /// Runs the body on a thread of its own: the same stack in a program and in a test, at an address that no argument moves.
 fn run(request: &[u8], trace: Trace, body: fn(&[u8], Trace) -> Vec<u8>) -> io::Result<Report> {
-    warm::code();
     std::thread::scope(|scope| {
         let world = std::thread::Builder::new().name("world".to_owned()).stack_size(STACK);
         let world = world.spawn_scoped(scope, move || {
             // Also what the body does before its world begins must be the same every time.
             crate::state::prepare_thread();
-            warm::heap();
+            crate::heap::enter();
             body(request, trace)
         })?;
         Ok(match world.join() {

@@ -3,7 +3,7 @@
 //! The loop takes no memory and opens nothing that it does not close, so each child starts from the same state.
 
 use super::descriptors::{self, Received};
-use super::{Exit, child, inside};
+use super::{Exit, child, inside, text};
 use crate::trace::Trace;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -111,6 +111,7 @@ fn run_until_parent_is_gone(body: fn(&[u8], Trace) -> Vec<u8>) -> io::Result<std
     let files = descriptors::receive(&socket)?;
     // SAFETY: asks only, and changes nothing.
     let persona = unsafe { libc::personality(0xffff_ffff) };
+    text::inherit();
     socket.write_all(if persona & libc::ADDR_NO_RANDOMIZE != 0 { &FIXED } else { &RANDOM })?;
     loop {
         let mut ask = [0; Ask::SIZE];
