@@ -18,6 +18,8 @@
 //! #     fn assemble(&self, _: &Setup, _: &mut Stage<'_>) -> Result<Box<dyn Live>, BoxError> { Err("none".into()) }
 //! # }
 //! static SYSTEM: MySystem = MySystem;
+//! #[global_allocator] // a run spends a good part of its time with small blocks of memory
+//! static HEAP: photofinish::WorldHeap = photofinish::WorldHeap;
 //!
 //! fn main() -> std::process::ExitCode {
 //!     photofinish::cli::main(&SYSTEM) // in src/main.rs

@@ -139,7 +139,7 @@ fn schema(only_spec: Value, only_status: Value) -> Value {
                 "description": "What is desired.",
                 "type": "object", "required": ["podTemplate"], "properties": spec,
                 "x-kubernetes-validations": [{"rule": immutable, "message": "volumeClaimTemplates is immutable"}],
-                "x-photofinish-reflexive-validations": true,
+                "x-photofinish-validations-look-at": ["volumeClaimTemplates"],
             },
             "status": {"description": "What is observed.", "type": "object", "properties": status},
         },

@@ -10,9 +10,9 @@ use crate::error::Cause;
 
 const KEYWORD: &str = "x-kubernetes-validations";
 
-/// Marks rules that hold whenever nothing changed, so that they need not be evaluated then. Only the CRDs of this crate
-/// say so.
-const REFLEXIVE: &str = "x-photofinish-reflexive-validations";
+/// The members that the rules of a node look at, if they hold whenever those stay as they were: then they need not be
+/// evaluated. Only the CRDs of this crate say so.
+const LOOKS_AT: &str = "x-photofinish-validations-look-at";
 
 /// The rules of one node.
 pub(crate) struct Rules {
@@ -22,6 +22,10 @@ pub(crate) struct Rules {
     compiled: OnceLock<CompiledSchema>,
     /// A rule compares with the old value, and may fail even if nothing changed.
     looks_back: bool,
+    /// All rules compare with the old value: without one there is nothing to evaluate.
+    only_back: bool,
+    /// See [`LOOKS_AT`].
+    looks_at: Option<Vec<String>>,
 }
 
 impl std::fmt::Debug for Rules {
@@ -40,8 +44,12 @@ impl Rules {
         let mut stripped = node.clone();
         stripped.values_mut().for_each(without_rules);
         stripped.insert(KEYWORD.into(), node[KEYWORD].clone());
-        let looks_back = looks_back && node.get(REFLEXIVE) != Some(&Value::Bool(true));
-        Some(Rules { node: Value::Object(stripped), compiled: OnceLock::new(), looks_back })
+        let only_back = rules.iter().all(|rule| {
+            rule["rule"].as_str().is_some_and(|t| t.contains("oldSelf")) && rule["optionalOldSelf"] != true
+        });
+        let names = node.get(LOOKS_AT).and_then(Value::as_array);
+        let looks_at = names.map(|names| names.iter().filter_map(Value::as_str).map(str::to_owned).collect());
+        Some(Rules { node: Value::Object(stripped), compiled: OnceLock::new(), looks_back, only_back, looks_at })
     }
 
     fn compiled(&self) -> &CompiledSchema {
@@ -55,7 +63,14 @@ impl Rules {
 
     /// Evaluates the rules. `old` is the value before an update; a rule about it is left out where there is none.
     pub(super) fn check(&self, value: &Value, old: Option<&Value>, path: &Path<'_>, causes: &mut Vec<Cause>) {
-        if old == Some(value) && !self.looks_back {
+        let idle = match old {
+            None => self.only_back,
+            Some(old) => match &self.looks_at {
+                Some(members) => members.iter().all(|member| old.get(member) == value.get(member)),
+                None => !self.looks_back && old == value,
+            },
+        };
+        if idle {
             return;
         }
         if let Err(errors) = validate_compiled(self.compiled(), value, old) {
