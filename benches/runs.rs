@@ -37,7 +37,10 @@ fn main() -> ExitCode {
         let title = if options == Options::new() { name.to_owned() } else { format!("{name}, as reported") };
         println!("{title:<44} {per_s:>10.0} {wall:>12.1?} {cpu:>12.1?}");
     }
-    println!("target: {TARGET_RUNS_PER_S} runs/s of late-stop-snapshot-after-stopped{}", if missed { ": MISSED" } else { "" });
+    println!(
+        "target: {TARGET_RUNS_PER_S} runs/s of late-stop-snapshot-after-stopped{}",
+        if missed { ": MISSED" } else { "" }
+    );
     match missed && std::env::var_os("PHOTOFINISH_BENCH_STRICT").is_some() {
         true => ExitCode::FAILURE,
         false => ExitCode::SUCCESS,
