@@ -5,6 +5,7 @@
 //! | `api` | the simulated API server | - |
 //! | `driver` | [`crate::driver`], or a scripted one (`cluster: {driver: scripted}`) | `api` |
 //! | `gateway` | [`crate::gateway`] on SQLite | `driver` |
+//! | `driver-2`, `gateway-2` | the same once more, on the same store (`cluster: {replicas: 2}`) | `api`, `driver-2` |
 //! | `controller` | [`crate::cluster::controller`] | `api` |
 //! | `scheduler`, `kubelet`, `gc` | actors of photofinish-apiserver | `api` |
 //! | `supervisor` | [`crate::cluster::supervisor`], all supervisor Pods | `api`, `gateway` |
@@ -80,6 +81,11 @@ const OPTIONS: &[ClusterOption] = &[
         name: "mode",
         values: &["managed", "shared"],
         sentence: "Namespaces: one a workspace, managed by the driver, or one shared by all.",
+    },
+    ClusterOption {
+        name: "replicas",
+        values: &["1", "2"],
+        sentence: "Gateways on one store, each with a driver of its own: of two, the first holds the lease and the second gets all requests and sessions.",
     },
     ClusterOption {
         name: "driver",
@@ -168,7 +174,8 @@ impl System for OpenShell {
             "scripted" => &["driver", "gateway", "supervisor", "client"],
             _ => &["api", "scheduler", "kubelet", "gc", "controller", "driver", "gateway", "supervisor", "client"],
         };
-        hosts.iter().map(|h| (*h).to_owned()).collect()
+        let second: &[&str] = if is_replicated(cluster) { &["driver-2", "gateway-2"] } else { &[] };
+        hosts.iter().chain(second).map(|h| (*h).to_owned()).collect()
     }
     fn streams(&self, cluster: &Cluster) -> Vec<String> {
         let streams: &[&str] = match cluster.get("driver") {
@@ -182,7 +189,8 @@ impl System for OpenShell {
                 "kubelet/pods",
             ],
         };
-        streams.iter().map(|s| (*s).to_owned()).collect()
+        let second: &[&str] = if is_replicated(cluster) { &["driver-2/sandboxes"] } else { &[] };
+        streams.iter().chain(second).map(|s| (*s).to_owned()).collect()
     }
     fn prepare(&self) {
         photofinish_apiserver::prepare();
@@ -221,6 +229,7 @@ impl System for OpenShell {
     }
     fn assemble(&self, setup: &Setup, stage: &mut Stage<'_>) -> Result<Box<dyn Live>, BoxError> {
         let remedies = Remedies::from_names(setup.switches.iter().map(String::as_str));
+        let front = if is_replicated(&setup.cluster) { "http://gateway-2:8080" } else { "http://gateway:8080" };
         stage.world.at_entry(sqlite::seed);
         let mut rig = Rig::new(stage.trace.clone(), sqlite::anchor(DATABASE)?, Store::open(DATABASE)?);
         match setup.cluster.get("driver") {
@@ -233,7 +242,7 @@ impl System for OpenShell {
                 let pods = rig.supervisors();
                 host(stage, setup, "supervisor", move |ctx| {
                     let pods = pods.clone();
-                    async move { supervisor::follow(pods.stream(), gateway_channel(&ctx), Default::default()).await }
+                    async move { supervisor::follow(pods.stream(), channel(&ctx, front), Default::default()).await }
                 });
             }
             _ => {
@@ -253,12 +262,15 @@ impl System for OpenShell {
                     _ => driver::Mode::Managed { prefix: PREFIX.to_owned() },
                 };
                 let config = driver::Config::new("gateway-0", mode, remedies);
-                host(stage, setup, "driver", move |ctx| {
+                for name in ["driver", "driver-2"].into_iter().take(replicas(&setup.cluster)) {
                     let config = config.clone();
-                    async move { driver::run(config, kube(&ctx), ctx.wire.listen(driver::DEFAULT_PORT).await?).await }
-                });
-                host(stage, setup, "supervisor", |ctx| async move {
-                    supervisor::run(kube(&ctx), gateway_channel(&ctx), Default::default()).await
+                    host(stage, setup, name, move |ctx| {
+                        let config = config.clone();
+                        async move { driver::run(config, kube(&ctx), ctx.wire.listen(driver::DEFAULT_PORT).await?).await }
+                    });
+                }
+                host(stage, setup, "supervisor", move |ctx| async move {
+                    supervisor::run(kube(&ctx), channel(&ctx, front), Default::default()).await
                 });
                 rig.cluster(api);
             }
@@ -267,18 +279,32 @@ impl System for OpenShell {
             "0.1.2" => gateway::Profile::V012,
             _ => gateway::Profile::Cc0642fa8,
         };
-        host(stage, setup, "gateway", move |ctx| async move {
-            let config = gateway::Config { profile, remedies, ..Default::default() };
-            let driver = channel(&ctx, "http://driver:50051");
-            gateway::run(config, driver, DATABASE, ctx.wire.listen(gateway::PORT).await?).await
-        });
+        // In this order: the first to start takes the lease.
+        let processes = [("gateway", "http://driver:50051"), ("gateway-2", "http://driver-2:50051")];
+        let shared = is_replicated(&setup.cluster);
+        for (name, driver) in processes.into_iter().take(replicas(&setup.cluster)) {
+            host(stage, setup, name, move |ctx| async move {
+                let config = gateway::Config { profile, remedies, replica: name.to_owned(), shared };
+                let driver = channel(&ctx, driver);
+                gateway::run(config, driver, DATABASE, ctx.wire.listen(gateway::PORT).await?).await
+            });
+        }
         let client = rig.client().clone();
         host(stage, setup, "client", move |ctx| {
             let client: Client = client.clone();
-            async move { client.run(gateway_channel(&ctx), ctx.trace.clone()).await }
+            async move { client.run(channel(&ctx, front), ctx.trace.clone()).await }
         });
         Ok(Box::new(rig))
     }
+}
+
+/// How many gateways there are; a scripted driver has one.
+fn replicas(cluster: &Cluster) -> usize {
+    if cluster.get("replicas") == "2" && cluster.get("driver") == "real" { 2 } else { 1 }
+}
+
+fn is_replicated(cluster: &Cluster) -> bool {
+    replicas(cluster) > 1
 }
 
 /// A host that is started again a second after its process ends, as a supervisor of processes would.
@@ -374,10 +400,6 @@ static POD_IS_SLOW: DelaySpec = DelaySpec {
 
 fn kube(ctx: &HostCtx) -> kube::Client {
     ctx.wire.kube("http://api:80", "default")
-}
-
-fn gateway_channel(ctx: &HostCtx) -> Channel {
-    channel(ctx, "http://gateway:8080")
 }
 
 fn channel(ctx: &HostCtx, address: &'static str) -> Channel {

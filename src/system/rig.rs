@@ -127,7 +127,7 @@ impl Rig {
     }
     fn note(&mut self, e: &Entry) {
         let field = |name| e.field(name).unwrap_or_default().to_owned();
-        if e.kind != "log" || e.host != "gateway" {
+        if e.kind != "log" || !e.host.starts_with("gateway") {
         } else if e.text.starts_with("Sandbox phase changed ") {
             let row = Row { id: field("sandbox_id"), phase: Some(field("new_phase")) };
             self.rows.insert(field("sandbox_name"), row);
