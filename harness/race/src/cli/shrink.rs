@@ -83,7 +83,7 @@ fn shrunk(system: &'static dyn System, args: &ShrinkArgs, output: &mut Output) -
     let pins = smaller::shortest(&pins, |pins| lab.fails_with(&job, pins, &fingerprint))?;
     let job = Job { pins, ..job };
     let last = lab.run(&job)?;
-    let why = match last.report.violations.first() {
+    let why = match last.report.violations.iter().find(|b| b.property == fingerprint.property) {
         Some(broken) => broken.violation.why.clone(),
         None => last.report.end.clone().unwrap_or_default(),
     };

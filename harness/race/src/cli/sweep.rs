@@ -16,6 +16,7 @@ use crate::mistake::BadInput;
 use crate::options::Options;
 use crate::outcome::Outcome;
 use crate::pool::{Job, Pool, Run, WALL_LIMIT};
+use crate::property::SCRIPT;
 use crate::run_id::RunId;
 use crate::scenario::Scenario;
 use crate::system::System;
@@ -277,7 +278,10 @@ fn summary(findings: &Findings, replayed: u64, seconds: f64, ended: Option<&str>
 fn tell(findings: &Findings, replayed: u64, seconds: f64, ended: Option<&str>, output: &mut Output) {
     let style = output.style;
     let replayed = replayed.min(findings.runs());
-    for finding in findings.all() {
+    // What the script waited for in vain comes last: many faults lead there.
+    let mut all: Vec<&Finding> = findings.all().collect();
+    all.sort_by_key(|finding| finding.property == SCRIPT);
+    for finding in all {
         let Finding { fingerprint, property, object, scenario, run_id, faults, times, outcome, .. } = finding;
         output.line(format!(
             "{} {property} of {object}  {scenario}  [{fingerprint}]",

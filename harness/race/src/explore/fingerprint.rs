@@ -6,11 +6,12 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::outcome::{Outcome, RunReport};
+use crate::property::SCRIPT;
 
 /// What a failure is known by. Equal ones are taken for the same bug.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Fingerprint {
-    /// The first violated property; for a run that did not come to an end, how it ended.
+    /// The first violated property, `script` only if there is no other; for a run that did not come to an end, how it ended.
     pub property: String,
     /// What it is about: the sandbox, the object, or else the host of the entry that broke it.
     pub object: String,
@@ -30,7 +31,9 @@ impl Fingerprint {
             Outcome::Holds | Outcome::Vacuous | Outcome::Refused => return None,
             _ => {}
         }
-        let Some(first) = report.violations.first().filter(|_| report.outcome == Outcome::Violated) else {
+        // A step that waits in vain is what many faults lead to: a property of the system says more.
+        let told = report.violations.iter().find(|b| b.property != SCRIPT).or(report.violations.first());
+        let Some(first) = told.filter(|_| report.outcome == Outcome::Violated) else {
             let shape =
                 format!("{} {}", steps_before(entries, entries.len()), shape(report.end.as_deref().unwrap_or("")));
             let object = entries.last().map_or("world", |e| e.host.as_ref()).to_owned();
@@ -156,6 +159,16 @@ mod tests {
         ];
         let object = |led: &[u64]| Fingerprint::of(&report(Outcome::Violated, "", led), &entries).expect("one").object;
         assert_eq!((object(&[0]).as_str(), object(&[]).as_str()), ("pod-1", "gateway"));
+    }
+
+    #[test]
+    fn a_step_that_waits_in_vain_says_less_than_a_property_of_the_system() {
+        let mut both = report(Outcome::Violated, "left Stopped", &[]);
+        let missed = Violation { entry: 0, why: "no Ready within 60s".into(), led: vec![] };
+        both.violations.insert(0, Broken { property: SCRIPT.into(), violation: missed });
+        assert_eq!(Fingerprint::of(&both, &[]).expect("one").property, "stable");
+        both.violations.pop();
+        assert_eq!(Fingerprint::of(&both, &[]).expect("one").property, SCRIPT);
     }
 
     #[test]
