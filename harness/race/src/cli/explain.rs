@@ -126,8 +126,11 @@ fn differs(system: &'static dyn System, args: &DiffArgs, output: &mut Output) ->
     Ok(0)
 }
 
+/// A failing job, the nearest run that holds, and the pin that it lacks.
+type Sibling = (Job, Run, (String, String));
+
 /// The nearest run that holds: one pin taken back, the last one first.
-fn sibling(lab: &mut Lab, job: Job) -> Result<Option<(Job, Run, (String, String))>, LabError> {
+fn sibling(lab: &mut Lab, job: Job) -> Result<Option<Sibling>, LabError> {
     let pins: Vec<(String, String)> = job.pins.iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
     for (key, value) in pins.into_iter().rev() {
         let mut fewer = job.pins.clone();

@@ -144,23 +144,16 @@ mod tests {
     #[test]
     fn delays_that_nothing_tells_apart_are_run_once() {
         let delays = ["+1ms", "+100ms", "+10s"];
-        for (at, times, left, why) in [
-            (0, &[][..], &[][..], vec![(NOTHING_BEFORE, 3)]),
-            (0, &[0, 50], &["+1ms"], vec![(NOTHING_BETWEEN, 1)]),
-            (0, &[50, 60_000], &["+1ms"], vec![]),
-            (0, &[3_000], &["+10s"], vec![(NOTHING_BEFORE, 2)]),
-            (5_000, &[0, 50], &[], vec![(NOTHING_BEFORE, 3)]),
+        for (at, times, left) in [
+            (0, &[][..], &[][..]),
+            (0, &[0, 50], &["+1ms", "+100ms"]),
+            (0, &[50, 60_000], &["+1ms", "+100ms"]),
+            (0, &[3_000], &["+10s"]),
+            (5_000, &[0, 50], &[]),
         ] {
             let plan = plan(&[point("k", at, "always", &delays)], times);
             let values: Vec<&str> = plan.points.iter().flat_map(|(_, v)| v.iter().map(String::as_str)).collect();
-            let _ = (&left, &why);
-            match times {
-                [0, 50] if at == 0 => {
-                    assert_eq!(values, ["+1ms", "+100ms"], "1 ms ends before the entry at 50 ms, 100 ms behind it")
-                }
-                [50, 60_000] => assert_eq!(values, ["+1ms", "+100ms"]),
-                _ => assert_eq!(values, left, "{times:?}"),
-            }
+            assert_eq!(values, left, "{times:?}");
             assert_eq!(plan.pruned() as usize + values.len(), 3);
         }
     }
