@@ -27,6 +27,8 @@ static SYSTEM: OnceLock<&'static dyn System> = OnceLock::new();
 pub fn serve_if_zygote(system: &'static dyn System) {
     if photofinish_sim::zygote::inside() {
         SYSTEM.get_or_init(|| system);
+        // The order of hash maps that are made now is part of every run.
+        photofinish_sim::state::prepare_thread();
         system.prepare();
         photofinish_sim::zygote::serve(body)
     }

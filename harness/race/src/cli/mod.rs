@@ -322,7 +322,7 @@ fn run_scenarios(
             for job in jobs.iter().filter(|job| job.scenario.each_write) {
                 match printer.pool().again(Again::Never).run_one(job) {
                     Ok(run) => writes.extend(run.report.crash_points.iter().map(|label| job.crashing_after(label))),
-                    Err(e) => printer.harness(Err(e)).then_some(()).unwrap_or_default(),
+                    Err(e) => _ = printer.harness(Err(e)),
                 }
             }
             printer.widen(&writes);
