@@ -339,7 +339,7 @@ mod tests {
             ("except: {p: why}".to_owned(), "p"),
             (format!("except: {{everywhere: it is dark}}\n{without}"), "everywhere"),
         ] {
-            let e = read(&wrong).err().expect("a mistake").to_string();
+            let e = read(&wrong).expect_err("a mistake").to_string();
             assert!(e.contains(says), "{wrong}: {e}");
         }
     }
