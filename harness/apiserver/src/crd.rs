@@ -16,7 +16,7 @@ use crate::resource::{FieldLabel, Names, Resource, SandboxVersions};
 use crate::schema::{Path, Schema};
 
 pub(crate) use admit::{complete, mistakes};
-pub(crate) use lifecycle::{Agenda, Cache, Serving, attend, definition_changed, marked, settle};
+pub(crate) use lifecycle::{Agenda, Cache, Serving, attend, definition_changed, install_at_once, marked, settle};
 
 /// Group of the CRD type itself.
 pub(crate) const GROUP: &str = "apiextensions.k8s.io";
@@ -224,12 +224,18 @@ fn accepted(crd: &Value, established: bool, now: &str) -> Value {
 /// The CRD of Sandbox as it is stored once it was installed.
 pub(crate) fn installed_sandbox(versions: SandboxVersions, webhook: bool) -> Value {
     let mut crd = known_sandbox(versions, webhook).definition.clone();
+    establish(&mut crd);
+    crd
+}
+
+/// Turns a CRD as a client would send it into one that is established.
+pub(crate) fn establish(crd: &mut Value) {
     let now = clock::rfc3339(clock::now());
+    complete(crd);
     crd["metadata"]["uid"] = clock::uid().into();
     crd["metadata"]["creationTimestamp"] = now.as_str().into();
     crd["metadata"]["generation"] = 1.into();
-    crd["status"] = accepted(&crd, true, &now);
-    crd
+    crd["status"] = accepted(crd, true, &now);
 }
 
 /// The type that [`installed_sandbox`] makes.

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::error::Cause;
 use crate::resource::Resource;
-use crate::{clock, crd, events};
+use crate::{clock, crd, events, workloads};
 
 /// Defaults that every write fills in, since clients may leave them out of a PUT as well.
 pub(crate) fn apply(resource: &Resource, version: usize, object: &mut Value) {
@@ -26,7 +26,9 @@ pub(crate) fn apply(resource: &Resource, version: usize, object: &mut Value) {
         ("", "events") => events::complete(version, object),
         ("", "persistentvolumeclaims") => set(object, "spec", "volumeMode", "Filesystem".into()),
         ("networking.k8s.io", "networkpolicies") => network_policy(object),
-        _ => {}
+        _ => {
+            workloads::apply(resource, object);
+        }
     }
 }
 
@@ -68,6 +70,8 @@ pub(crate) fn at_creation(resource: &Resource, object: &mut Value, address: impl
             set(object, "spec", "taints", json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]));
             object["status"] = node_status();
         }
+        (crd::GROUP, _) => crd::complete(object),
+        _ if workloads::at_creation(resource, object) => {}
         _ if resource.has_status => {
             object.as_object_mut().map(|o| o.remove("status"));
         }
@@ -76,14 +80,14 @@ pub(crate) fn at_creation(resource: &Resource, object: &mut Value, address: impl
 }
 
 /// Sets `object.section.key` unless it is there. Creates the section.
-fn set(object: &mut Value, section: &str, key: &str, value: Value) {
+pub(crate) fn set(object: &mut Value, section: &str, key: &str, value: Value) {
     let Some(object) = object.as_object_mut() else { return };
     if let Some(section) = object.entry(section).or_insert_with(|| json!({})).as_object_mut() {
         section.entry(key).or_insert(value);
     }
 }
 
-fn fill(map: &mut Map<String, Value>, defaults: &[(&str, Value)]) {
+pub(crate) fn fill(map: &mut Map<String, Value>, defaults: &[(&str, Value)]) {
     for (key, value) in defaults {
         if !map.contains_key(*key) {
             map.insert((*key).to_owned(), value.clone());
@@ -121,7 +125,7 @@ pub(crate) fn tidy(value: &mut Value) {
     }
 }
 
-fn pod(object: &mut Value) {
+pub(crate) fn pod(object: &mut Value) {
     pod_status(object);
     let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
     if let Some(account) = spec.get("serviceAccountName").or_else(|| spec.get("serviceAccount")).cloned() {

@@ -217,7 +217,7 @@ fn count(object: &mut Value) {
 }
 
 /// Seconds since 1970 of a timestamp that this server wrote.
-fn parse_seconds(text: &str) -> Option<u64> {
+pub(crate) fn parse_seconds(text: &str) -> Option<u64> {
     let number = |from: usize, to: usize| text.get(from..to)?.parse::<u64>().ok();
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
     let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);

@@ -226,6 +226,12 @@ impl ApiError {
         ApiError::new(405, "MethodNotAllowed", message, Some(json!({})))
     }
 
+    /// 405: the CRD of the type goes, and nothing new can be made of it.
+    pub(crate) fn terminating(resource: &Resource) -> ApiError {
+        let message = "create not allowed while custom resource definition is terminating";
+        ApiError::new(405, "MethodNotAllowed", message, Some(details(resource, "")))
+    }
+
     pub(crate) fn not_supported_on(resource: &Resource, verb: &str) -> ApiError {
         let message = format!("{verb} is not supported on resources of kind {:?}", resource.qualified());
         ApiError::new(405, "MethodNotAllowed", message, Some(details(resource, "")))
@@ -249,6 +255,12 @@ impl ApiError {
         let all = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
         let message = format!("only the following media types are accepted: {all}");
         ApiError::new(406, "NotAcceptable", message, None)
+    }
+
+    /// 406 for documents that are not objects.
+    pub(crate) fn only_these_media() -> ApiError {
+        let media = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+        ApiError::new(406, "NotAcceptable", format!("only the following media types are accepted: {media}"), None)
     }
 
     pub(crate) fn unsupported_media(accepted: &str) -> ApiError {
@@ -299,6 +311,18 @@ impl ApiError {
     pub(crate) fn too_many_requests(message: &str, seconds: u32) -> ApiError {
         let mut error = ApiError::new(429, "TooManyRequests", message, Some(json!({"retryAfterSeconds": seconds})));
         error.retry_after = Some(seconds);
+        error
+    }
+
+    /// 429: a disruption budget forbids an eviction, for now.
+    pub(crate) fn budget(why: &str, seconds: Option<u32>) -> ApiError {
+        let mut details = json!({"causes": [{"reason": "DisruptionBudget", "message": why}]});
+        if let Some(seconds) = seconds {
+            details["retryAfterSeconds"] = seconds.into();
+        }
+        let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+        let mut error = ApiError::new(429, "TooManyRequests", message, Some(details));
+        error.retry_after = seconds;
         error
     }
 

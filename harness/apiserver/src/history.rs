@@ -241,6 +241,8 @@ pub(crate) struct History {
     pub(crate) agenda: Agenda,
     /// The conversion webhook of Sandbox is played by this server.
     pub(crate) webhook: bool,
+    /// The name under which the server itself owns fields.
+    pub(crate) process: &'static str,
 }
 
 impl History {
@@ -254,6 +256,7 @@ impl History {
             tables: resources.into_iter().map(Table::new).collect(),
             agenda: Agenda::default(),
             webhook: true,
+            process: "kube-apiserver",
         }
     }
 
@@ -373,7 +376,7 @@ impl History {
         });
         let table = &mut self.tables[at];
         table.resource = Arc::new(resource);
-        table.serving = Serving { retired: false, cache: crd::Cache::Cold, established: Some(Instant::now()) };
+        table.serving = Serving { cache: crd::Cache::Cold, established: Some(Instant::now()), ..Serving::default() };
         self.rebuild(at);
     }
 

@@ -26,18 +26,23 @@
 #[cfg(feature = "actors")]
 pub mod actors;
 mod body;
+mod budgets;
 mod cache;
 mod clock;
 mod convert;
 mod crd;
 mod defaults;
 mod delete;
+mod digest;
+mod discovery;
 mod error;
 mod events;
 mod history;
 mod hooks;
 mod list;
+mod load;
 mod object;
+mod openapi;
 mod operations;
 mod ownership;
 mod patch;
@@ -55,15 +60,20 @@ mod server;
 pub mod sim;
 mod store;
 mod strategic;
+#[cfg(test)]
+mod support;
+mod table;
 mod tokens;
 mod typed;
 mod watch;
+mod workloads;
 mod write;
 mod writer;
 mod yaml;
 
 pub use history::EventType;
 pub use hooks::{Call, ConnInfo, Handed, Hooks, Refusal, Reply, Straight, Stream, Treatment, WatchItem, WatchPipe};
+pub use load::LoadError;
 pub use request::Verb;
 pub use resource::SandboxVersions;
 pub use response::{Body, Lost};

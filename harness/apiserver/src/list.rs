@@ -221,11 +221,11 @@ impl Page {
         metadata.push('}');
         let mut out = Vec::with_capacity(256 + self.items.len() * 1024);
         let (kind, api_version) = match view.metadata_only {
-            true => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()),
-            false => (&*resource.kind, resource.api_version(view.version)),
+            true => ("PartialObjectMetadataList", "meta.k8s.io/v1".to_owned()),
+            false => (&*resource.names.list, resource.api_version(view.version)),
         };
         let head =
-            format!("{{\"kind\":\"{kind}List\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":[");
+            format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":[");
         out.extend_from_slice(head.as_bytes());
         for (at, object) in self.items.iter().enumerate() {
             if at > 0 {

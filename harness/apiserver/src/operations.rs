@@ -26,7 +26,7 @@ use crate::response::Body;
 use crate::selector::Selector;
 use crate::store::{Store, position};
 use crate::write::{self, Part, Subject, Updated, Way};
-use crate::{body, clock, pods, typed};
+use crate::{body, clock, pods, table, typed};
 
 /// What a request comes to.
 pub(crate) struct Answer {
@@ -175,7 +175,7 @@ impl<'a> Operation<'a> {
         let accepted = self.accept.is_empty()
             || self.accept.split(',').map(str::trim).any(|media| {
                 let base = media.split(';').next().unwrap_or_default().trim();
-                if media.contains("as=") && !partial(media) {
+                if media.contains("as=") && !partial(media) && !table::asked(media) {
                     lacking = Some(media);
                     return false;
                 }

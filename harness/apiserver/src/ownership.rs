@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 use self::compare::{Comparison, blank, mentioned, objects};
 use self::merge::{merge, none, prune, scoped};
 use self::set::{Paths, intersection, shown, subtract, union};
+use crate::crd::Conversion;
 use crate::error::ApiError;
 use crate::resource::Resource;
 use crate::{clock, convert};
@@ -208,6 +209,9 @@ pub(crate) fn updated(scope: Scope<'_>, live: Option<&Value>, next: &mut Value) 
         Sent::Entries(entries) => entries,
         Sent::Nothing => of_live(),
     };
+    if live.is_some() && incomparable(scope, &entries, next) {
+        return;
+    }
     let blank_object;
     let old = match live {
         // Objects without owners stay without, until somebody applies.
@@ -230,6 +234,23 @@ pub(crate) fn updated(scope: Scope<'_>, live: Option<&Value>, next: &mut Value) 
         }
     }
     store(next, entries);
+}
+
+/// Whether an update cannot be seen in the version of some owner: without a webhook an object is only relabelled, and
+/// then it has fields that the other version does not declare. A real server gives up all ownership then.
+fn incomparable(scope: Scope<'_>, entries: &[Value], next: &Value) -> bool {
+    let resource = scope.resource;
+    if !resource.definition.as_ref().is_some_and(|definition| definition.conversion == Conversion::None) {
+        return false;
+    }
+    let own = scope.api_version();
+    let others = (0..resource.versions.len()).filter(|version| {
+        let name = resource.api_version(*version);
+        name != own && entries.iter().any(|entry| entry["apiVersion"] == name)
+    });
+    others
+        .filter_map(|version| resource.custom_version(version))
+        .any(|custom| !custom.schema.prune(&mut next.clone()).is_empty())
 }
 
 /// Adds an owner's fields to those that it has.

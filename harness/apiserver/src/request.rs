@@ -82,7 +82,9 @@ pub(crate) fn target(path: &str) -> Target<'_> {
     let (group, version, rest) = match parts.as_mut_slice() {
         ["version"] => return Target::Version,
         ["healthz" | "livez" | "readyz", ..] => return Target::Health,
-        ["api"] | ["api", _] | ["apis"] | ["apis", _] | ["apis", _, _] | ["openapi", ..] => return Target::Discovery,
+        [] | ["api"] | ["api", _] | ["apis"] | ["apis", _] | ["apis", _, _] | ["openapi", ..] => {
+            return Target::Discovery;
+        }
         ["api", version, rest @ ..] => ("", *version, &*rest),
         ["apis", group, version, rest @ ..] => (*group, *version, &*rest),
         _ => return Target::Nowhere,
@@ -189,7 +191,7 @@ mod tests {
             ("/apis/g.io", Target::Discovery),
             ("/apis/g.io/v2", Target::Discovery),
             ("/metrics", Target::Nowhere),
-            ("/", Target::Nowhere),
+            ("/", Target::Discovery),
         ];
         for (path, expected) in table {
             assert_eq!(target(path), expected, "{path}");

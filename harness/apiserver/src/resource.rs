@@ -46,6 +46,16 @@ pub(crate) struct Resource {
     pub(crate) definition: Option<Arc<Definition>>,
 }
 
+/// A subresource, as discovery tells of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Subresource {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Cow<'static, str>,
+    /// Of the kind, where that is not the type's own.
+    pub(crate) group_version: Option<(&'static str, &'static str)>,
+    pub(crate) verbs: &'static [&'static str],
+}
+
 /// How discovery names a type, besides its plural and its kind.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
@@ -114,6 +124,15 @@ impl Resource {
         self.custom_version(version).is_none_or(|custom| custom.served)
     }
 
+    /// The groups and versions in which the type is served, and their positions.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (&str, &str, usize)> {
+        let served = (0..self.versions.len()).filter(|at| self.serves(*at));
+        served.map(|at| match self.versions[at].split_once('/') {
+            Some((group, version)) => (group, version, at),
+            None => (&*self.group, &*self.versions[at], at),
+        })
+    }
+
     /// What the CRD says of one version.
     pub(crate) fn custom_version(&self, version: usize) -> Option<&CustomVersion> {
         self.definition.as_ref().map(|definition| &definition.versions[version])
@@ -125,6 +144,37 @@ impl Resource {
             Some(definition) => definition.versions[version].scale.as_ref(),
             None => self.scales.then_some(const { &ScalePaths::BUILTIN }),
         }
+    }
+
+    /// What hangs below the objects of that version.
+    pub(crate) fn subresources(&self, version: usize) -> Vec<Subresource> {
+        const CHANGES: &[&str] = &["get", "patch", "update"];
+        let own = |name, verbs| Subresource { name, kind: self.kind.clone(), group_version: None, verbs };
+        let other = |name, kind: &'static str, group_version, verbs| Subresource {
+            name,
+            kind: kind.into(),
+            group_version,
+            verbs,
+        };
+        let mut all = match (&*self.group, &*self.plural) {
+            ("", "pods") => vec![
+                other("binding", "Binding", None, &["create"]),
+                other("eviction", "Eviction", Some(("policy", "v1")), &["create"]),
+            ],
+            ("", "namespaces") => vec![own("finalize", &["update"])],
+            _ => Vec::new(),
+        };
+        let has_status = self.custom_version(version).map_or(self.has_status, |custom| custom.has_status);
+        if has_status {
+            all.push(own("status", CHANGES));
+        }
+        if self.scale(version).is_some() {
+            all.push(other("scale", "Scale", Some(("autoscaling", "v1")), CHANGES));
+        }
+        if !self.custom {
+            all.sort_by_key(|sub| sub.name);
+        }
+        all
     }
 
     /// The field labels that selectors may name in that version.
@@ -177,6 +227,7 @@ pub(crate) fn registry(sandbox: SandboxVersions, webhook: bool) -> Vec<Resource>
         r.names.short = names.iter().map(|name| Cow::Borrowed(*name)).collect();
         r
     };
+    let scales = |r: Resource| Resource { scales: true, ..r };
     let category = |mut r: Resource, name: &'static str| {
         r.names.categories = vec![name.into()];
         r
@@ -209,6 +260,22 @@ pub(crate) fn registry(sandbox: SandboxVersions, webhook: bool) -> Vec<Resource>
         },
         short(generation(builtin("networking.k8s.io", "networkpolicies", "NetworkPolicy")), &["netpol"]),
         builtin("coordination.k8s.io", "leases", "Lease"),
+        short(cluster(status(builtin("", "persistentvolumes", "PersistentVolume"))), &["pv"]),
+        short(category(scales(status(generation(builtin("apps", "deployments", "Deployment")))), "all"), &["deploy"]),
+        short(category(scales(status(generation(builtin("apps", "replicasets", "ReplicaSet")))), "all"), &["rs"]),
+        short(category(scales(status(generation(builtin("apps", "statefulsets", "StatefulSet")))), "all"), &["sts"]),
+        category(
+            fields(status(generation(builtin("batch", "jobs", "Job"))), const { &[field("status.successful")] }),
+            "all",
+        ),
+        short(status(generation(builtin("policy", "poddisruptionbudgets", "PodDisruptionBudget"))), &["pdb"]),
+        builtin("rbac.authorization.k8s.io", "roles", "Role"),
+        builtin("rbac.authorization.k8s.io", "rolebindings", "RoleBinding"),
+        cluster(builtin("rbac.authorization.k8s.io", "clusterroles", "ClusterRole")),
+        cluster(builtin("rbac.authorization.k8s.io", "clusterrolebindings", "ClusterRoleBinding")),
+        short(cluster(builtin("storage.k8s.io", "storageclasses", "StorageClass")), &["sc"]),
+        short(cluster(generation(builtin("scheduling.k8s.io", "priorityclasses", "PriorityClass"))), &["pc"]),
+        generation(builtin("discovery.k8s.io", "endpointslices", "EndpointSlice")),
         cluster(status(generation(category(crds, "api-extensions")))),
         crd::sandbox_type(sandbox, webhook),
     ]

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures::Stream;
+use futures::{Stream, StreamExt};
 use http_body::{Frame, SizeHint};
 
 /// The connection broke before the answer was complete: what a client sees of a server that dies, or of a network that
@@ -46,6 +46,18 @@ impl Body {
     /// Each item becomes a frame of its own, and so an HTTP chunk.
     pub(crate) fn lines(lines: impl Stream<Item = Result<Bytes, Lost>> + Send + 'static) -> Body {
         Body(Kind::Lines(Box::pin(lines)))
+    }
+
+    /// The same answer in another shape: of the whole body, or of each line.
+    pub(crate) fn map(
+        self,
+        whole: impl FnOnce(Bytes) -> Bytes,
+        mut line: impl FnMut(Bytes) -> Bytes + Send + 'static,
+    ) -> Body {
+        match self.0 {
+            Kind::Full(bytes) => Body(Kind::Full(bytes.map(whole))),
+            Kind::Lines(lines) => Body::lines(lines.map(move |item| item.map(&mut line))),
+        }
     }
 }
 

@@ -50,6 +50,9 @@ pub(crate) fn find(history: &mut History, place: &Place<'_>, verb: Option<Verb>,
         return Err(refused(error));
     }
     let serving = &mut history.tables[table].serving;
+    if serving.terminating && verb == Some(Verb::Create) {
+        return Err(refused(ApiError::terminating(&resource)));
+    }
     if !serving.touch() && cached && !exact(query) {
         return Err(refused(ApiError::initializing()));
     }
@@ -98,29 +101,22 @@ fn unconvertible(
     }
 }
 
-/// Groups that a real server has and this one lacks, in part or as a whole. What is missing there is refused as
-/// unsupported, so that nobody takes a gap of this server for an empty cluster.
-const MISSING: &[&str] = &[
-    "apps",
-    "batch",
+/// Groups that a real server has and this one lacks. What is missing there is refused as unsupported, so that nobody
+/// takes a gap of this server for an empty cluster.
+pub(crate) const MISSING_GROUPS: &[&str] = &[
     "autoscaling",
-    "policy",
-    "rbac.authorization.k8s.io",
     "authentication.k8s.io",
     "authorization.k8s.io",
     "apiregistration.k8s.io",
     "admissionregistration.k8s.io",
     "certificates.k8s.io",
-    "discovery.k8s.io",
     "flowcontrol.apiserver.k8s.io",
     "node.k8s.io",
     "resource.k8s.io",
-    "scheduling.k8s.io",
-    "storage.k8s.io",
 ];
 
 /// Types that a real server has and this one lacks, in groups that this one serves.
-const MISSING_TYPES: &[(&str, &[&str])] = &[
+pub(crate) const MISSING_TYPES: &[(&str, &[&str])] = &[
     (
         "",
         &[
@@ -128,21 +124,25 @@ const MISSING_TYPES: &[(&str, &[&str])] = &[
             "componentstatuses",
             "endpoints",
             "limitranges",
-            "persistentvolumes",
             "podtemplates",
             "replicationcontrollers",
             "resourcequotas",
         ],
     ),
+    ("apps", &["controllerrevisions", "daemonsets"]),
+    ("batch", &["cronjobs"]),
     ("networking.k8s.io", &["ingressclasses", "ingresses", "ipaddresses", "servicecidrs"]),
-    ("coordination.k8s.io", &["leasecandidates"]),
+    (
+        "storage.k8s.io",
+        &["csidrivers", "csinodes", "csistoragecapacities", "volumeattachments", "volumeattributesclasses"],
+    ),
 ];
 
 fn unknown(history: &History, place: &Place<'_>) -> ApiError {
     let listed = |(group, types): &(&str, &[&str])| *group == place.group && types.contains(&place.plural);
     let serves = |t: &Table| t.resource.group == place.group && !t.resource.custom;
     let builtin = history.tables.iter().any(serves);
-    if MISSING_TYPES.iter().any(listed) || (!builtin && MISSING.contains(&place.group)) {
+    if MISSING_TYPES.iter().any(listed) || (!builtin && MISSING_GROUPS.contains(&place.group)) {
         let what = format_args!("the resource {} in group {:?}", place.plural, place.group);
         return ApiError::unsupported(what);
     }

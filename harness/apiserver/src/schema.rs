@@ -4,6 +4,7 @@
 //! defaults ([`Schema::fill`]) and validates ([`Schema::validate`]) whatever clients write. Source: Kubernetes API docs,
 //! "Custom resources: specifying a structural schema".
 
+pub(crate) mod builtin;
 mod cel;
 mod compile;
 mod fill;
@@ -39,8 +40,6 @@ pub(crate) struct Schema {
     pub(crate) embedded: bool,
     /// How elements of an array, or members of an object, are told apart.
     pub(crate) list: ListType,
-    /// An object is replaced as a whole (`x-kubernetes-map-type: atomic`).
-    pub(crate) atomic: bool,
     required: Vec<String>,
     default: Option<Value>,
     /// There are defaults in this node or below.

@@ -1,10 +1,11 @@
-//! The server behind connections: HTTP/1.1 on any byte stream.
+//! The server behind connections: HTTP/1.1, or HTTP/2 with prior knowledge, on any byte stream.
 
 use std::io;
 
 use futures::{Stream, StreamExt};
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tower::Service;
 
@@ -34,9 +35,9 @@ impl ApiServer {
             let server = self.on(client(&io));
             let service = service_fn(move |request| server.clone().call(request));
             tokio::spawn(async move {
-                let mut http = hyper::server::conn::http1::Builder::new();
+                let mut http = auto::Builder::new(TokioExecutor::new());
                 // Idle connections stay open, as they do for much longer than any test on a real server.
-                http.header_read_timeout(None);
+                http.http1().header_read_timeout(None);
                 let connection = http.serve_connection(TokioIo::new(io), service);
                 if let Err(error) = connection.await {
                     tracing::debug!(%error, "connection ended");

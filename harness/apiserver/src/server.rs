@@ -21,8 +21,9 @@ use crate::resource::{Resource, SandboxVersions};
 use crate::response::{Body, Lost};
 use crate::route::{self, Found};
 use crate::store::Store;
+use crate::table::Table;
 use crate::writer::Writer;
-use crate::{body, clock, crd, tokens, yaml};
+use crate::{body, clock, crd, discovery, tokens, yaml};
 
 /// Anything that can go wrong while a request's body is read.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -90,6 +91,7 @@ pub struct Builder {
     sandbox: SandboxVersions,
     webhook: bool,
     managed_fields: bool,
+    process: &'static str,
     hooks: Arc<dyn Hooks>,
     servers: Vec<String>,
     backlog: usize,
@@ -123,6 +125,12 @@ impl Builder {
         self
     }
 
+    /// The name under which the server itself owns fields, which is that of its executable. Default: `kube-apiserver`.
+    pub fn process_name(mut self, name: &'static str) -> Builder {
+        self.process = name;
+        self
+    }
+
     /// A harness around the server. Default: none.
     pub fn hooks(mut self, hooks: Arc<dyn Hooks>) -> Builder {
         self.hooks = hooks;
@@ -150,6 +158,7 @@ impl Builder {
     pub fn build(self) -> ApiServer {
         assert!(!self.servers.is_empty(), "a cluster has at least one API server");
         let store = Store::new(self.sandbox, self.webhook, self.managed_fields);
+        store.lock().process = self.process;
         let servers = self.servers.iter().map(|name| Arc::new(Caches::new(name, self.hooks.clone()))).collect();
         let serving = Mutex::new(vec![Serving::default(); self.servers.len()]);
         let shared = Shared { store, hooks: self.hooks, servers, backlog: self.backlog, serving };
@@ -168,6 +177,7 @@ impl ApiServer {
             sandbox: SandboxVersions::default(),
             webhook: true,
             managed_fields: true,
+            process: "kube-apiserver",
             hooks: Arc::new(Plain),
             servers: vec!["api".into()],
             backlog: BACKLOG,
@@ -323,7 +333,10 @@ impl ApiServer {
             Target::Version => (json(StatusCode::OK, version().to_string().into()), None),
             Target::Health => (plain(StatusCode::OK, "ok"), None),
             Target::Discovery => {
-                (refusal(&ApiError::unsupported(format_args!("discovery ({})", head.uri.path()))), None)
+                let mut history = self.shared.store.lock();
+                crd::settle(&mut history);
+                let answer = discovery::answer(&history, head.uri.path(), &head.headers);
+                (answer.unwrap_or_else(|error| refusal(&error)), None)
             }
             Target::Nowhere => (refusal(&ApiError::no_such_path()), None),
         };
@@ -411,7 +424,15 @@ impl ApiServer {
         };
         let (mut response, revision) = match result {
             Err(error) if method == Method::HEAD => (refusal(&error).map(|_| Body::full(Bytes::new())), None),
-            Ok(Answer { code, body, revision }) => (with_body(code, "application/json", body), revision),
+            Ok(Answer { code, body, revision }) => {
+                let reads = matches!(verb, Some(Verb::Get | Verb::List | Verb::Watch));
+                let table = Table::wanted(operation.accept, query, &resource, version).filter(|_| reads);
+                let body = match table {
+                    Some(table) => table.body(body),
+                    None => body,
+                };
+                (with_body(code, "application/json", body), revision)
+            }
             Err(error) => (refusal(&error), None),
         };
         warn_of_deprecation(&resource, version, &mut response);
@@ -425,7 +446,10 @@ impl ApiServer {
             response = in_yaml(response);
         }
         if resource.group == crd::GROUP && revision.is_some() {
-            tokio::spawn(crd::attend(self.shared.store.clone()));
+            // Without a runtime, or when it ends, later requests see to it.
+            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                runtime.spawn(crd::attend(self.shared.store.clone()));
+            }
         }
         (response, revision)
     }
@@ -476,9 +500,14 @@ fn warn_of_deprecation(resource: &Resource, version: usize, response: &mut Respo
     }
 }
 
+/// What the server calls itself.
+pub(crate) const VERSION: &str = "v1.36.2";
+
 fn version() -> Value {
     serde_json::json!({
-        "major": "1", "minor": "36", "gitVersion": "v1.36.2+photofinish", "gitCommit": "", "gitTreeState": "clean",
+        "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36",
+        "minCompatibilityMajor": "1", "minCompatibilityMinor": "35",
+        "gitVersion": format!("{VERSION}+photofinish"), "gitCommit": "", "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "", "platform": "",
     })
 }

@@ -23,10 +23,10 @@ pub struct Store {
 
 impl Store {
     pub(crate) fn new(sandbox: SandboxVersions, webhook: bool, owners: bool) -> Store {
+        let installed = crd::installed_sandbox(sandbox, webhook);
         let mut history = History::new(registry(sandbox, webhook));
         history.webhook = webhook;
         if let Some(table) = position(&history, "customresourcedefinitions") {
-            let installed = crd::installed_sandbox(sandbox, webhook);
             history.preload(table, &format!("sandboxes.{AGENTS}"), installed);
         }
         Store { history: Arc::new(Mutex::new(history)), owners }
@@ -65,7 +65,7 @@ impl Store {
         }
         let resource = history.tables[table].resource.clone();
         let body = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}});
-        let author = Author { manager: "kube-apiserver", subresource: "", tracked: self.owners };
+        let author = Author { manager: history.process, subresource: "", tracked: self.owners };
         let subject = Subject { resource: &resource, version: 0, namespace: "", name, author };
         if let Ok(namespace) = write::created(subject, body, Way::Whole, clock::now(), String::new) {
             history.commit(table, name, Some(namespace));

@@ -13,7 +13,7 @@ use crate::body::go_kind;
 use crate::resource::Resource;
 use crate::schema::Path;
 
-static TABLE: &str = include_str!("typed/fields.txt");
+pub(crate) static TABLE: &str = include_str!("typed/fields.txt");
 
 struct Type {
     name: &'static str,

@@ -8,7 +8,7 @@ use super::{Answer, Operation, carry_out};
 use crate::delete;
 use crate::error::{ApiError, Cause};
 use crate::write::{self, Part};
-use crate::{clock, ownership, pods, tokens};
+use crate::{budgets, clock, ownership, pods, tokens};
 
 impl Operation<'_> {
     /// `pods/binding`.
@@ -35,7 +35,7 @@ impl Operation<'_> {
         Ok(Answer::status(StatusCode::CREATED, &status, revision))
     }
 
-    /// `pods/eviction`. There are no disruption budgets here that could forbid it.
+    /// `pods/eviction`, which a disruption budget can forbid.
     pub(super) fn evict(&self) -> Result<Answer, ApiError> {
         let sent: Value = serde_json::from_slice(self.body)
             .map_err(|error| ApiError::bad_request(format!("couldn't get version/kind; json parse error: {error}")))?;
@@ -50,6 +50,7 @@ impl Operation<'_> {
             return Err(ApiError::not_found(self.resource, self.name()));
         };
         delete::check_preconditions(self.resource, self.name(), pod.value(), &options)?;
+        budgets::take(&mut history, pod.value(), options.dry_run)?;
         let mut revision = None;
         if !options.dry_run {
             let now = clock::now();

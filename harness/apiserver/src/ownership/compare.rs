@@ -232,6 +232,10 @@ pub(crate) fn blank(resource: &Resource, version: usize) -> Value {
     use serde_json::json;
     match (&*resource.group, &*resource.plural) {
         _ if resource.custom => json!({}),
+        (crate::crd::GROUP, _) => json!({
+            "spec": {"group": "", "names": {"plural": "", "kind": ""}, "scope": "", "versions": null},
+            "status": {"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": null},
+        }),
         ("", "pods") => json!({"spec": {"containers": null}, "status": {}}),
         ("", "services") => json!({"spec": {}, "status": {"loadBalancer": {}}}),
         ("", "namespaces") => json!({"spec": {}, "status": {}}),

@@ -8,6 +8,7 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::{Map, Value};
 
+use crate::crd;
 use crate::resource::{AGENTS, Resource};
 
 /// How a value is split into fields that can be owned.
@@ -218,6 +219,11 @@ static WORKLOAD: LazyLock<Shape> = LazyLock::new(|| {
     with(object([("selector", Shape::Atomic), ("template", template())]), object([("conditions", conditions())]))
 });
 
+static DEFINITION: LazyLock<Shape> = LazyLock::new(|| {
+    let status = object([("conditions", conditions()), ("storedVersions", Shape::Atomic)]);
+    with(object([("versions", Shape::Atomic)]), status)
+});
+
 static OTHER: LazyLock<Shape> = LazyLock::new(|| Shape::Plain.with_metadata());
 
 static SANDBOX: LazyLock<Shape> =
@@ -236,6 +242,7 @@ pub(crate) fn of(resource: &Resource, version: usize) -> &Shape {
         ("", "persistentvolumeclaims") => &VOLUME_CLAIM,
         ("", "events") => &EVENT,
         ("networking.k8s.io", "networkpolicies") => &NETWORK_POLICY,
+        (crd::GROUP, _) => &DEFINITION,
         ("", "namespaces") | ("apps" | "batch" | "policy", _) => &WORKLOAD,
         _ => &OTHER,
     }

@@ -27,7 +27,6 @@ impl Schema {
             preserve: flag("x-kubernetes-preserve-unknown-fields"),
             embedded: flag("x-kubernetes-embedded-resource"),
             list: list_type(node),
-            atomic: node.get("x-kubernetes-map-type").is_some_and(|t| t == "atomic"),
             required: texts(node.get("required")),
             default: node.get("default").cloned(),
             fills: false,

@@ -46,7 +46,7 @@ impl Hooks for Cold {
 
 /// The server of a session. The CRDs were installed without their conversion webhook.
 pub(crate) fn server(name: &str) -> ApiServer {
-    let builder = ApiServer::builder().conversion_webhook(false);
+    let builder = ApiServer::builder().conversion_webhook(false).process_name("hyper");
     if name.starts_with("13a") { builder.hooks(Arc::new(Cold)).build() } else { builder.build() }
 }
 

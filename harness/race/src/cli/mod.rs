@@ -1,4 +1,4 @@
-//! The command line: `list`, `run`, `replay`, `check`, `remedies`, and a file each for what explores.
+//! The command line: `list`, `run`, `replay`, `check`, `remedies`, and a file each for what explores or serves.
 //!
 //! Exit codes: 0 all hold; 1 violated, vacuous, stuck or crashed; 2 bad input, or a step that the engine cannot do;
 //! 3 nondeterministic, wall limit, failure of the harness. The highest wins.
@@ -23,6 +23,7 @@ use crate::switch::{Switch, SwitchKind};
 use crate::system::{Engine, System};
 use output::{Output, complain, json_line, note};
 
+mod apiserver;
 mod choices;
 mod exhaust;
 mod explain;
@@ -115,6 +116,8 @@ enum Command {
         #[arg(long)]
         profiles: bool,
     },
+    /// Serve the simulated Kubernetes API on a socket, in real time, until SIGTERM.
+    Apiserver(apiserver::ApiServerArgs),
 }
 
 #[derive(Args)]
@@ -205,6 +208,7 @@ pub(crate) fn run(system: &'static dyn System, args: impl Iterator<Item = OsStri
     let done = match cli.command {
         Command::List => list(system, &mut output),
         Command::Remedies => Ok(remedies(system, &mut output)),
+        Command::Apiserver(args) => apiserver::serve(&args),
         Command::Check { files } => Ok(check(system, &files, &mut output)),
         Command::Run { scenarios, seed, seeds, system: options, how } => {
             let seeds = seeds.or(seed.map(|s| (s, s)));

@@ -1,0 +1,199 @@
+//! What this server supports, as a document: `docs/api-support.md` of the repository is made of this module, and a test
+//! compares the two. To write it anew: `UPDATE_DOCS=1 cargo test -p photofinish-apiserver support`.
+
+use std::fmt::Write as _;
+
+use crate::resource::{Resource, SandboxVersions, registry};
+use crate::route::{MISSING_GROUPS, MISSING_TYPES};
+
+/// Types that are served in part, and how.
+const PARTIAL: &[(&str, &str)] = &[
+    (
+        "CustomResourceDefinition",
+        "schemas are not checked for being structural beyond type and expressions; webhooks other than Sandbox's are treated as unreachable",
+    ),
+    ("Deployment", "stored and scaled; no controller makes replica sets"),
+    ("EndpointSlice", "stored; no controller fills it"),
+    ("Job", "stored; no controller makes pods"),
+    ("Namespace", "no default ServiceAccount and no kube-root-ca.crt are made in it"),
+    ("Node", "no addresses or capacity of its own; see the actors"),
+    ("PersistentVolume", "stored; no controller binds it"),
+    ("PersistentVolumeClaim", "no controller binds it; protected by an actor"),
+    ("Pod", "admitted without its ServiceAccount being there; log, exec and the like answer as without a kubelet"),
+    ("PodDisruptionBudget", "evictions respect it; no controller counts its pods"),
+    ("ReplicaSet", "stored and scaled; no controller makes pods"),
+    ("Role", "stored; nothing is authorised by it"),
+    ("RoleBinding", "stored; nothing is authorised by it"),
+    ("ClusterRole", "stored, not aggregated; nothing is authorised by it"),
+    ("ClusterRoleBinding", "stored; nothing is authorised by it"),
+    ("PriorityClass", "stored; pods do not get its value"),
+    ("Sandbox", "what the pod template may hold is declared only as far as names of list elements go"),
+    ("Service", "addresses from 10.0.0.0/16 in their order; no node ports"),
+    ("ServiceAccount", "token requests: 501"),
+    ("StatefulSet", "stored and scaled; no controller makes pods"),
+    ("StorageClass", "stored; nothing is provisioned"),
+];
+
+enum Level {
+    Supported,
+    Partial(&'static str),
+    Unsupported(&'static str),
+}
+
+use Level::{Partial, Supported, Unsupported};
+
+/// What requests can ask for, beyond types.
+const FEATURES: &[(&str, &[(&str, Level)])] = &[
+    (
+        "Custom resources",
+        &[
+            (
+                "CRDs: create, update, delete with the end of their objects; NamesAccepted, Established, Terminating",
+                Partial("two CRDs that claim one name are not told apart"),
+            ),
+            ("served versions, storage version, deprecation warnings", Supported),
+            ("conversion strategy None", Supported),
+            (
+                "conversion webhooks",
+                Partial("Sandbox's is played in the process; any other is as if nothing listened there"),
+            ),
+            (
+                "pruning, defaulting, `x-kubernetes-preserve-unknown-fields`, `x-kubernetes-embedded-resource`, `nullable`",
+                Supported,
+            ),
+            (
+                "validation: types, required, enum, bounds, lengths, pattern, formats, list types, int-or-string, allOf, anyOf, oneOf, not",
+                Supported,
+            ),
+            ("validation ratcheting", Supported),
+            (
+                "`x-kubernetes-validations` with transition rules, `messageExpression`, `reason`, `fieldPath`, `optionalOldSelf`",
+                Partial("evaluated by kube-cel; no cost limits, no type check; the URL library is missing and refused"),
+            ),
+            ("subresources status and scale, `selectableFields`, `additionalPrinterColumns`", Supported),
+            ("a changed CRD ends its watches and rebuilds its cache: 429 until it is filled", Supported),
+        ],
+    ),
+    (
+        "Discovery",
+        &[
+            ("`/api`, `/apis`, groups, resource lists, aggregated discovery v2 with ETag", Supported),
+            ("`/version`, `/healthz`, `/livez`, `/readyz`", Supported),
+            (
+                "OpenAPI v3 index and documents",
+                Partial("built-in types: names and types of members, no descriptions; JSON only"),
+            ),
+            ("OpenAPI v2", Unsupported("clients fall back to v3")),
+        ],
+    ),
+    (
+        "Reads",
+        &[
+            ("get, list, pages, `resourceVersion` and `resourceVersionMatch`, label and field selectors", Supported),
+            ("watch, bookmarks, streaming lists", Supported),
+            (
+                "`PartialObjectMetadata`, `Table` with `includeObject`, also in watches",
+                Partial("tables: the columns' descriptions are empty for built-in types"),
+            ),
+            ("answers in YAML", Partial("single objects and lists")),
+            ("answers in protobuf or CBOR", Unsupported("unless JSON is acceptable as well")),
+        ],
+    ),
+    (
+        "Writes",
+        &[
+            (
+                "create, PUT, JSON patch, merge patch, strategic merge patch, server-side apply, dry run, in JSON or YAML",
+                Supported,
+            ),
+            ("`fieldValidation` with warnings", Supported),
+            ("delete with preconditions, grace periods, finalizers, propagation; deletecollection", Supported),
+            (
+                "bodies in protobuf or CBOR",
+                Unsupported(
+                    "`kubectl create configmap` and its like send protobuf; `kubectl create -f` and `apply` do not",
+                ),
+            ),
+        ],
+    ),
+    (
+        "Transport",
+        &[
+            ("HTTP/1.1, HTTP/2 with prior knowledge", Supported),
+            (
+                "TLS, authentication, authorisation",
+                Unsupported("everybody may do everything; every answer is as to a cluster administrator"),
+            ),
+        ],
+    ),
+];
+
+/// The document.
+pub(crate) fn markdown() -> String {
+    let mut out = String::from(
+        "# What the simulated API server supports\n\nGenerated from the code (`harness/apiserver/src/support.rs`); do not edit. What is missing answers 501 with a `Status`\nthat names it.\n\n## Types\n\n| group | kind | versions | scope | subresources | support |\n|---|---|---|---|---|---|\n",
+    );
+    for resource in registry(SandboxVersions::Both, true) {
+        type_row(&mut out, &resource);
+    }
+    out.push_str("\nAny other type that a CRD defines is served as well.\n");
+    for (title, features) in FEATURES {
+        let _ = write!(out, "\n## {title}\n\n| | support |\n|---|---|\n");
+        for (what, level) in *features {
+            let level = match level {
+                Supported => "supported".to_owned(),
+                Partial(how) => format!("partial: {how}"),
+                Unsupported(why) => format!("unsupported (501): {why}"),
+            };
+            let _ = writeln!(out, "| {what} | {level} |");
+        }
+    }
+    out.push_str("\n## Types of a real server that are missing here (501)\n\n| group | types |\n|---|---|\n");
+    for (group, types) in MISSING_TYPES {
+        let _ = writeln!(out, "| {} | {} |", group_name(group), types.join(", "));
+    }
+    for group in MISSING_GROUPS {
+        let _ = writeln!(out, "| {group} | all |");
+    }
+    out
+}
+
+fn group_name(group: &str) -> &str {
+    if group.is_empty() { "core" } else { group }
+}
+
+fn type_row(out: &mut String, resource: &Resource) {
+    let mut subresources: Vec<&str> =
+        (0..resource.versions.len()).flat_map(|at| resource.subresources(at)).map(|sub| sub.name).collect();
+    subresources.sort_unstable();
+    subresources.dedup();
+    let scope = if resource.namespaced { "namespaced" } else { "cluster" };
+    let partial = PARTIAL.iter().find(|(kind, _)| *kind == resource.kind);
+    let level = partial.map_or_else(|| "supported".to_owned(), |(_, how)| format!("partial: {how}"));
+    let (group, versions) = (group_name(&resource.group), resource.versions.join(", "));
+    let _ =
+        writeln!(out, "| {group} | {} | {versions} | {scope} | {} | {level} |", resource.kind, subresources.join(", "));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_committed_document_says_what_the_code_does() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/api-support.md");
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(file, markdown()).expect("the file can be written");
+        }
+        let committed = std::fs::read_to_string(file).unwrap_or_default();
+        assert_eq!(committed, markdown(), "write it anew: UPDATE_DOCS=1 cargo test -p photofinish-apiserver support");
+    }
+
+    #[test]
+    fn every_remark_is_about_a_type_that_is_served() {
+        let all = registry(SandboxVersions::Both, true);
+        for (kind, _) in PARTIAL {
+            assert!(all.iter().any(|resource| resource.kind == *kind), "{kind}");
+        }
+    }
+}
