@@ -172,7 +172,10 @@ fn custom_version(version: &Value, group: &str, kind: &str, storage: &str) -> Cu
         name: text(&column["name"]),
         kind: text(&column["type"]),
         format: text(&column["format"]),
-        description: text(&column["description"]),
+        description: match column["description"].as_str() {
+            Some(description) => description.to_owned(),
+            None => format!("Custom resource definition column (in JSONPath format): {}", text(&column["jsonPath"])),
+        },
         priority: column["priority"].as_i64().unwrap_or(0),
         path: text(&column["jsonPath"]),
     };

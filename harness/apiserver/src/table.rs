@@ -201,7 +201,7 @@ mod tests {
         let event =
             |first| -> Value { serde_json::from_slice(&table.event(line, first).expect("an event")).expect("JSON") };
         let one = event(true);
-        assert_eq!(one["object"]["rows"][0]["cells"], json!(["s", "True", null]));
+        assert_eq!(one["object"]["rows"][0]["cells"], json!(["s", "True", null, null]));
         assert_eq!(one["object"]["metadata"]["resourceVersion"], "5");
         assert!(one["object"]["columnDefinitions"].is_array());
         assert!(event(false)["object"]["columnDefinitions"].is_null());

@@ -70,6 +70,7 @@ pub(crate) fn definition(versions: SandboxVersions, webhook: bool) -> Value {
 fn columns() -> Value {
     json!([
         {"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status"},
+        {"name": "Reason", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].reason"},
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     ])
 }

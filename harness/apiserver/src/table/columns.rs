@@ -142,12 +142,16 @@ fn builtin(group: &str, plural: &str) -> &'static [Row] {
             ("Reason", "string", 0, |o, _| text(&o["status"]["reason"])),
             ("Age", "string", 0, created),
         ],
-        ("" | "events.k8s.io", "events") => &[
+        ("", "events") => &[
             ("Last Seen", "string", 0, last_seen),
             ("Type", "string", 0, |o, _| text(&o["type"])),
             ("Reason", "string", 0, |o, _| text(&o["reason"])),
             ("Object", "string", 0, involved),
+            ("Subobject", "string", 1, |o, _| text(&involved_object(o)["fieldPath"])),
+            ("Source", "string", 1, source),
             ("Message", "string", 0, |o, _| text(if o["note"].is_string() { &o["note"] } else { &o["message"] })),
+            ("First Seen", "string", 1, first_seen),
+            ("Count", "string", 1, |o, _| number(&event_count(o))),
             ("Name", "string", 1, name),
         ],
         ("networking.k8s.io", "networkpolicies") => &[
@@ -374,14 +378,51 @@ fn claim(volume: &Value, _: u64) -> Value {
     }
 }
 
-fn last_seen(event: &Value, now: u64) -> Value {
-    let times = ["lastTimestamp", "deprecatedLastTimestamp", "eventTime", "firstTimestamp"];
+fn seen(event: &Value, times: &[&str], now: u64) -> Value {
     let time = times.iter().map(|name| &event[*name]).find(|time| time.is_string());
     age::since(time.unwrap_or(&Value::Null), now).into()
 }
 
+fn last_seen(event: &Value, now: u64) -> Value {
+    let series = &event["series"]["lastObservedTime"];
+    if series.is_string() {
+        return age::since(series, now).into();
+    }
+    seen(event, &["lastTimestamp", "deprecatedLastTimestamp", "eventTime", "firstTimestamp"], now)
+}
+
+fn first_seen(event: &Value, now: u64) -> Value {
+    seen(event, &["firstTimestamp", "deprecatedFirstTimestamp", "eventTime"], now)
+}
+
+fn event_count(event: &Value) -> Value {
+    let counts = [&event["series"]["count"], &event["count"], &event["deprecatedCount"]];
+    counts.into_iter().find(|count| count.is_i64()).cloned().unwrap_or_else(|| 1.into())
+}
+
+/// Who reports: the component, and where it runs.
+fn source(event: &Value, _: u64) -> Value {
+    let part = |pairs: [(&str, &str); 2], reporting: &str| {
+        let old = pairs.iter().filter_map(|(object, member)| event[*object][*member].as_str());
+        let all = old.chain(event[reporting].as_str()).find(|text| !text.is_empty());
+        all.unwrap_or_default().to_owned()
+    };
+    let component = part([("source", "component"), ("deprecatedSource", "component")], "reportingComponent");
+    let component = if component.is_empty() {
+        event["reportingController"].as_str().unwrap_or_default().to_owned()
+    } else {
+        component
+    };
+    let host = part([("source", "host"), ("deprecatedSource", "host")], "reportingInstance");
+    if host.is_empty() { component.into() } else { format!("{component}, {host}").into() }
+}
+
+fn involved_object(event: &Value) -> &Value {
+    if event["regarding"].is_object() { &event["regarding"] } else { &event["involvedObject"] }
+}
+
 fn involved(event: &Value, _: u64) -> Value {
-    let object = if event["regarding"].is_object() { &event["regarding"] } else { &event["involvedObject"] };
+    let object = involved_object(event);
     let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
     format!("{kind}/{}", object["name"].as_str().unwrap_or_default()).into()
 }
