@@ -251,8 +251,9 @@ fn an_interrupt_keeps_what_is_there() {
 
 fn time_ends_a_sweep() {
     let folder = Folder::new("time");
+    // How many seeds a second holds, and so whether one of them fails, is the machine's affair.
     let (code, out, err) = folder.toy(&["sweep", "lossy-line", "--time", "1s"]);
-    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    assert!(code <= 1 && err.is_empty(), "{code} {out}{err}");
     assert!(out.contains("; the time is over\n"), "{out}");
 }
 
