@@ -233,7 +233,8 @@ impl Zygote {
         self.process.id()
     }
 
-    /// The zygote's resident memory, bytes. A fork takes the longer the more it is: keep it below 20 MiB.
+    /// The zygote's resident memory, bytes. A fork takes the longer the more it is, huge pages of copied code aside: keep the
+    /// rest below 20 MiB.
     pub fn resident(&self) -> io::Result<u64> {
         let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.pid()))?;
         let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());

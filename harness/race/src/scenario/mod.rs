@@ -10,7 +10,7 @@
 //! steps:
 //!   - run: 200ms
 //! check: [reply-comes]
-//! except: {nothing-waits-for-ever: the outage outlasts it}    # a property of every run that this one is not judged by
+//! except: {no-orphan: the outage outlasts it}    # a property of every run that this one is not judged by
 //! reported-without: [some-merged-fix]     # merged remedies that the reported code did not have yet
 //! fails-without:                          # red/green: without these remedies it fails with exactly these properties
 //!   - {off: [retry], violates: [reply-comes]}     # off: proposed = all that are proposed, that is, as reported
