@@ -79,7 +79,12 @@ fn to_v1alpha1(mut beta: Value) -> Value {
 fn to_v1beta1(mut alpha: Value) -> Value {
     take_state(&mut alpha);
     typed(&mut alpha);
+    // What is stored has no revision in it.
+    let revision = alpha["metadata"].as_object_mut().and_then(|metadata| metadata.remove("resourceVersion"));
     let original = alpha.to_string();
+    if let Some(revision) = revision {
+        alpha["metadata"]["resourceVersion"] = revision;
+    }
     let suspended = alpha["spec"]["replicas"] == 0;
     alpha["apiVersion"] = format!("{AGENTS}/v1beta1").into();
     if let Some(spec) = alpha.get_mut("spec").and_then(Value::as_object_mut) {
@@ -157,7 +162,11 @@ mod tests {
             "apiVersion": "agents.x-k8s.io/v1alpha1", "kind": "Sandbox", "metadata": {"name": "s"},
             "spec": {"replicas": 1}, "status": {"replicas": 1, "selector": "x"},
         });
-        let mut stored = to_v1beta1(alpha.clone());
+        let mut sent = alpha.clone();
+        sent["metadata"]["resourceVersion"] = "5".into();
+        let mut stored = to_v1beta1(sent);
+        assert_eq!(stored["metadata"]["resourceVersion"], "5", "a precondition");
+        stored["metadata"].as_object_mut().expect("an object").remove("resourceVersion");
         assert_eq!(stored["spec"], json!({"operatingMode": "Running"}));
         assert_eq!(stored["status"], json!({"selector": "x"}));
         assert!(stored["metadata"]["annotations"][STATE].is_string());

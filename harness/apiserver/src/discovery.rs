@@ -2,6 +2,7 @@
 //! (Kubernetes docs: "The Kubernetes API: discovery").
 
 use std::cmp::Reverse;
+use std::sync::LazyLock;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
@@ -15,6 +16,7 @@ use crate::history::{History, Table};
 use crate::openapi;
 use crate::resource::{Resource, Subresource};
 use crate::response::Body;
+use crate::reviews;
 
 /// The order in which a real server lists its own groups; those of CRDs come after them.
 const GROUPS: [&str; 20] = [
@@ -147,10 +149,9 @@ fn groups(history: &History) -> Vec<Group<'_>> {
         "" => 0,
         other => 1 + GROUPS.iter().position(|known| *known == other).unwrap_or(GROUPS.len()),
     };
-    let mut places: Vec<(&str, &str, usize, &Resource)> = served
-        .iter()
-        .flat_map(|table| table.resource.places().map(|(group, version, at)| (group, version, at, &*table.resource)))
-        .collect();
+    let types = served.iter().map(|table| &*table.resource).chain(REVIEWED.iter());
+    let mut places: Vec<(&str, &str, usize, &Resource)> =
+        types.flat_map(|of| of.places().map(move |(group, version, at)| (group, version, at, of))).collect();
     places.sort_by_key(|(group, version, _, resource)| {
         (rank(group), *group, priority(version), *version, &*resource.plural)
     });
@@ -201,9 +202,19 @@ fn paths(groups: &[Group<'_>]) -> Vec<String> {
     paths
 }
 
+/// Types that are answered and never stored.
+static REVIEWED: LazyLock<Vec<Resource>> = LazyLock::new(|| {
+    reviews::ALL.iter().map(|of| Resource::reviewed(of.group, of.plural, of.kind, of.namespaced)).collect()
+});
+
+fn is_stored(resource: &Resource) -> bool {
+    !reviews::ALL.iter().any(|of| of.group == resource.group)
+}
+
 /// The verbs of a type. A CRD's come in an order of their own.
 pub(crate) fn verbs(resource: &Resource) -> &'static [&'static str] {
     match (resource.custom, &*resource.plural) {
+        (false, _) if !is_stored(resource) => &["create"],
         (true, _) => &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"],
         (false, "namespaces") => &["create", "delete", "get", "list", "patch", "update", "watch"],
         (false, _) => &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
@@ -220,7 +231,9 @@ fn resource_list(groups: &[Group<'_>], name: &str, version: &str) -> Option<Valu
             "kind": resource.kind, "verbs": verbs(resource),
         });
         lists(resource, &mut entry);
-        entry["storageVersionHash"] = storage_hash(resource).into();
+        if is_stored(resource) {
+            entry["storageVersionHash"] = storage_hash(resource).into();
+        }
         entries.push(entry);
         for sub in resource.subresources(*at) {
             let Subresource { name, kind, verbs, .. } = &sub;

@@ -226,9 +226,11 @@ pub(crate) fn updated(scope: Scope<'_>, live: Option<&Value>, next: &mut Value) 
     if !differences.here.is_same() {
         yielded(&mut entries, &mut differences, None);
         let mine = scoped(differences.here.changed, scope.status, scope.resource.custom);
-        if !mine.is_empty() {
-            // What is owned through a scale goes without a time.
-            let stamped = scope.author.subresource != "scale";
+        // Through a scale nothing is owned that the storage version's scale does not know, and what is owned goes
+        // without a time.
+        let scales = scope.author.subresource == "scale";
+        if !mine.is_empty() && !(scales && scope.resource.scale(0).is_none()) {
+            let stamped = !scales;
             claim(&mut entries, scope.entry(scope.author.manager, "Update", mine, stamped));
             cap(&mut entries);
         }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::crd::{self, CustomVersion, Definition, ScalePaths};
+use crate::tokens;
 
 /// Which versions of the agent-sandbox CRD the server serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -83,6 +84,16 @@ const fn field(label: &'static str) -> FieldLabel {
 }
 
 impl Resource {
+    /// A type as discovery tells of it whose objects are answered and never stored.
+    pub(crate) fn reviewed(
+        group: &'static str,
+        plural: &'static str,
+        kind: &'static str,
+        namespaced: bool,
+    ) -> Resource {
+        Resource { namespaced, ..builtin(group, plural, kind) }
+    }
+
     /// `configmaps` or `sandboxes.agents.x-k8s.io`: how messages name the type.
     pub(crate) fn qualified(&self) -> String {
         qualify(&self.plural, &self.group)
@@ -162,6 +173,9 @@ impl Resource {
                 other("eviction", "Eviction", Some(("policy", "v1")), &["create"]),
             ],
             ("", "namespaces") => vec![own("finalize", &["update"])],
+            ("", "serviceaccounts") => {
+                vec![other("token", "TokenRequest", Some((tokens::GROUP, "v1")), &["create"])]
+            }
             _ => Vec::new(),
         };
         let has_status = self.custom_version(version).map_or(self.has_status, |custom| custom.has_status);

@@ -11,6 +11,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
+use tokio::time::timeout;
 
 use crate::cache::{Caches, FAREWELL, Stage};
 use crate::error::ApiError;
@@ -23,7 +24,7 @@ use crate::route::{self, Found};
 use crate::store::Store;
 use crate::table::Table;
 use crate::writer::Writer;
-use crate::{body, clock, crd, discovery, tokens, yaml};
+use crate::{body, crd, deadline, discovery, ownership, reviews, yaml};
 
 /// Anything that can go wrong while a request's body is read.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -163,7 +164,7 @@ impl Builder {
         let serving = Mutex::new(vec![Serving::default(); self.servers.len()]);
         let shared = Shared { store, hooks: self.hooks, servers, backlog: self.backlog, serving };
         let server = ApiServer { shared: Arc::new(shared), at: None, conn: ConnInfo::default() };
-        for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
+        for name in ["kube-system", "kube-public", "default", "kube-node-lease"] {
             server.store().create_namespace(name);
         }
         server
@@ -298,9 +299,17 @@ impl ApiServer {
             Err(error) => return Ok(refusal(&ApiError::bad_request(format!("the body could not be read: {error}")))),
         };
         let call = self.call(&head.method, path, &target(path), &query, &body);
+        let limit = match deadline::of(&target(path), call.verb, &query) {
+            Ok(limit) => limit,
+            Err(error) => return Ok(refusal(&error)),
+        };
         let treatment = self.shared.hooks.request(&call);
         if treatment == Treatment::default() {
-            return Ok(self.carry_out(call, head, body).await);
+            let answered = self.carry_out(call, head, body);
+            return Ok(match limit {
+                None => answered.await,
+                Some(limit) => timeout(limit, answered).await.unwrap_or_else(|_| refusal(&refuse(Refusal::Timeout))),
+            });
         }
         if let Some(refused) = treatment.refused {
             tokio::time::sleep(treatment.before).await;
@@ -309,13 +318,24 @@ impl ApiServer {
             return Ok(response);
         }
         // The request waits in storage, so to speak: it is carried out there even if its client goes meanwhile.
-        let waiting = tokio::spawn(async move {
+        let mut waiting = tokio::spawn(async move {
             tokio::time::sleep(treatment.before).await;
             let response = self.carry_out(call, head, body).await;
             tokio::time::sleep(treatment.after).await;
             response
         });
-        let response = match waiting.await {
+        let done = match limit {
+            None => waiting.await,
+            Some(limit) => match timeout(limit, &mut waiting).await {
+                Ok(done) => done,
+                // What still waits then is not done any more.
+                Err(_) => {
+                    waiting.abort();
+                    return Ok(refusal(&refuse(Refusal::Timeout)));
+                }
+            },
+        };
+        let response = match done {
             Ok(response) => response,
             Err(error) => refusal(&ApiError::internal(format!("the request was not carried out: {error}"))),
         };
@@ -340,6 +360,7 @@ impl ApiServer {
             }
             Target::Nowhere => (refusal(&ApiError::no_such_path()), None),
         };
+        let response = if wants_indentation(&query, &head.headers) { indented(response) } else { response };
         self.shared.hooks.answered(&call, response.status().as_u16(), revision);
         response
     }
@@ -376,9 +397,11 @@ impl ApiServer {
         query: &Query,
         body: Bytes,
     ) -> (Response<Body>, Option<u64>) {
-        if place.group == tokens::GROUP && place.plural == "tokenreviews" && place.version == "v1" {
-            let review = || tokens::review(&self.shared.store.lock(), &body, clock::now());
-            let answer = if method == Method::POST { review() } else { Err(ApiError::method_not_allowed()) };
+        if let Some(of) = reviews::find(&place) {
+            let agent = headers.get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+            let manager = ownership::manager_of(query.text("fieldManager"), agent);
+            let manager = self.shared.store.owners.then_some(manager);
+            let answer = reviews::answer(&self.shared.store.lock(), of, method, place.namespace, &body, manager);
             return match answer {
                 Ok(review) => (json(StatusCode::CREATED, review.to_string().into()), None),
                 Err(error) => (refusal(&error), None),
@@ -460,6 +483,26 @@ fn prefers_yaml(accept: &str) -> bool {
     let base = |media: &str| media.split(';').next().unwrap_or_default().trim().to_owned();
     let known = ["application/json", "application/yaml", "application/*", "*/*"];
     accept.split(',').map(base).find(|media| known.contains(&media.as_str())).is_some_and(|m| m == "application/yaml")
+}
+
+/// `?pretty=true`; what people use by hand gets it unasked.
+fn wants_indentation(query: &Query, headers: &HeaderMap) -> bool {
+    if query.get("pretty").is_some() {
+        return query.flag("pretty");
+    }
+    let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+    ["curl", "Wget", "Mozilla/5.0"].iter().any(|tool| agent.starts_with(tool))
+}
+
+/// A JSON answer for people to read. Streams stay as they are.
+fn indented(response: Response<Body>) -> Response<Body> {
+    let (head, body) = response.into_parts();
+    let json = head.headers.get(header::CONTENT_TYPE).is_some_and(|media| media == "application/json");
+    let body = body.mapped(|bytes| match serde_json::from_slice::<Value>(&bytes) {
+        Ok(value) if json => format!("{value:#}").into(),
+        _ => bytes,
+    });
+    Response::from_parts(head, body)
 }
 
 /// A JSON answer in YAML. Streams stay as they are.

@@ -29,7 +29,6 @@ const PARTIAL: &[(&str, &str)] = &[
     ("PriorityClass", "stored; pods do not get its value"),
     ("Sandbox", "what the pod template may hold is declared only as far as names of list elements go"),
     ("Service", "addresses from 10.0.0.0/16 in their order; no node ports"),
-    ("ServiceAccount", "token requests: 501"),
     ("StatefulSet", "stored and scaled; no controller makes pods"),
     ("StorageClass", "stored; nothing is provisioned"),
 ];
@@ -117,8 +116,21 @@ const FEATURES: &[(&str, &[(&str, Level)])] = &[
         ],
     ),
     (
+        "Reviews",
+        &[
+            ("TokenReview, TokenRequest", Partial("answers are not remembered for ten seconds, as a real server does")),
+            (
+                "SubjectAccessReview, SelfSubjectAccessReview, LocalSubjectAccessReview, SelfSubjectRulesReview",
+                Partial("always allowed, as for a cluster administrator: roles and bindings restrict nothing"),
+            ),
+            ("SelfSubjectReview", Partial("everybody is `system:admin` of `system:masters`")),
+        ],
+    ),
+    (
         "Transport",
         &[
+            ("`timeout`: 504, and a write that still waited is not done", Supported),
+            ("`pretty`, also unasked for curl and browsers", Supported),
             ("HTTP/1.1, HTTP/2 with prior knowledge", Supported),
             (
                 "TLS, authentication, authorisation",

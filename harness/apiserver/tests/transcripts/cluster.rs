@@ -2,7 +2,7 @@
 //!
 //! Some of it the server's own hosts play (namespace controller, garbage collector). What other controllers wrote while a
 //! session was recorded (the CA map and ServiceAccount of a new namespace, the scheduler's Event) is taken from the watch
-//! lines that show it.
+//! lines that show it. Where that is most of a session, [`others`] derives whole requests.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use photofinish_apiserver::{ApiServer, Hooks};
 use serde_json::{Value, json};
 
 use crate::compare::Names;
+use crate::others;
 
 /// Something that happens at a moment of a session, in milliseconds since its start.
 pub(crate) struct Happening {
@@ -28,6 +29,8 @@ pub(crate) enum What {
     Compaction { told: bool },
     /// A controller writes this state.
     Put(Value),
+    /// A controller asks this of the server.
+    Write(Value),
     /// The scheduler finds no node for this pod.
     Unschedulable(&'static str, &'static str),
 }
@@ -44,9 +47,9 @@ impl Hooks for Cold {
     }
 }
 
-/// The server of a session. The CRDs were installed without their conversion webhook.
+/// The server of a session. The CRDs were installed without their conversion webhook, but where their controller ran.
 pub(crate) fn server(name: &str) -> ApiServer {
-    let builder = ApiServer::builder().conversion_webhook(false).process_name("hyper");
+    let builder = ApiServer::builder().conversion_webhook(name.starts_with("22")).process_name("hyper");
     if name.starts_with("13a") { builder.hooks(Arc::new(Cold)).build() } else { builder.build() }
 }
 
@@ -56,6 +59,12 @@ pub(crate) fn before(server: &ApiServer, name: &str, exchanges: &[Value], names:
         // The server had been restarted some time before: its cache does not reach back to the beginning.
         "11" => server.restart(),
         "13" => restarted(server, exchanges, names),
+        "22" => {
+            for object in others::there_before(exchanges) {
+                server.store().create_namespace(object["metadata"]["namespace"].as_str().expect("a namespace"));
+                names.learn(revision(object), server.as_writer("earlier").put(object.clone()).expect("stored"));
+            }
+        }
         "20" => drop(tokio::spawn(namespace::run(controller_manager(server)))),
         "21" => drop(tokio::spawn(garbage_collector::run_taking(controller_manager(server), IDLE))),
         _ => {}
@@ -171,6 +180,7 @@ pub(crate) async fn happen(server: &ApiServer, what: &What, names: &mut Names) {
             let change = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
             pods.patch_status(name, &PatchParams::default(), &change).await.expect("patches");
         }
+        What::Write(line) => others::write(server, line, names).await,
         What::Put(object) => {
             let mut translated = names.translate_body(object);
             translated["metadata"]["name"] = object["metadata"]["name"].clone();

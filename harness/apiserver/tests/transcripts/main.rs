@@ -7,6 +7,7 @@
 
 mod cluster;
 mod compare;
+mod others;
 mod session;
 
 use std::collections::BTreeMap;

@@ -15,8 +15,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tower::ServiceExt;
 
-use crate::cluster::{self, Happening};
+use crate::cluster::{self, Happening, What};
 use crate::compare::Names;
+use crate::others;
 
 /// A field that differs.
 #[derive(Debug)]
@@ -37,6 +38,14 @@ type Results = BTreeMap<u64, Vec<Difference>>;
 
 /// Plays a session. Returns its name, and the differences of each exchange.
 pub(crate) fn replay(path: &Path) -> (String, Results) {
+    let (name, exchanges) = read(path);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    let results = runtime.expect("a runtime").block_on(play(&name, &exchanges));
+    (name, results)
+}
+
+/// A session's name and its exchanges.
+pub(crate) fn read(path: &Path) -> (String, Vec<Value>) {
     let mut text = String::new();
     let file = std::fs::File::open(path).expect("the session");
     flate2::read::GzDecoder::new(file).read_to_string(&mut text).expect("gzip");
@@ -44,9 +53,40 @@ pub(crate) fn replay(path: &Path) -> (String, Results) {
     let name = lines[0]["file"].as_str().expect("a name").to_owned();
     let mut exchanges: Vec<Value> = lines.into_iter().filter(|line| line.get("seq").is_some()).collect();
     exchanges.sort_by_key(|exchange| exchange["seq"].as_u64());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-    let results = runtime.expect("a runtime").block_on(play(&name, &exchanges));
-    (name, results)
+    if name.starts_with("22") {
+        others::in_order(&mut exchanges);
+    }
+    (name, exchanges)
+}
+
+/// What comes next in a session.
+enum Step<'a> {
+    Exchange(&'a Value),
+    Happening(Happening),
+}
+
+/// All that comes, in order.
+fn script<'a>(name: &str, exchanges: &'a [Value]) -> Vec<Step<'a>> {
+    if name.starts_with("22") {
+        let text = std::fs::read_to_string(others::committed()).expect("the order of the requests");
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("a JSON line"));
+        return lines
+            .map(|line| match exchanges.iter().find(|exchange| exchange["seq"] == line["seq"]) {
+                Some(exchange) => Step::Exchange(exchange),
+                None => Step::Happening(Happening { at_ms: 0.0, what: What::Write(line) }),
+            })
+            .collect();
+    }
+    let mut steps = Vec::new();
+    let mut happenings = cluster::during(name, exchanges).into_iter().peekable();
+    for exchange in exchanges {
+        let due = |h: &Happening| h.at_ms <= exchange["t_ms"].as_f64().unwrap_or(0.0);
+        while let Some(happening) = happenings.next_if(due) {
+            steps.push(Step::Happening(happening));
+        }
+        steps.push(Step::Exchange(exchange));
+    }
+    steps
 }
 
 struct OpenWatch<'a> {
@@ -59,20 +99,22 @@ async fn play(name: &str, exchanges: &[Value]) -> Results {
     prepare(&server, name).await;
     let mut names = Names::default();
     cluster::before(&server, name, exchanges, &mut names);
-    let mut happenings = cluster::during(name, exchanges).into_iter().peekable();
     let began = Instant::now();
     let mut results = Results::new();
     let mut watches: BTreeMap<u64, OpenWatch<'_>> = BTreeMap::new();
     let at = |ms: &Value| began + Duration::from_micros((ms.as_f64().unwrap_or(0.0) * 1000.0) as u64);
-    for exchange in exchanges {
+    for step in script(name, exchanges) {
+        let exchange = match step {
+            Step::Exchange(exchange) => exchange,
+            Step::Happening(happening) => {
+                sleep_until(at(&happening.at_ms.into())).await;
+                cluster::happen(&server, &happening.what, &mut names).await;
+                continue;
+            }
+        };
         let seq = exchange["seq"].as_u64().expect("a number");
         if name.starts_with("17") && seq == 9 {
             poll(&server, "/apis/toy.test/v1/namespaces/c/widgets").await;
-        }
-        let due = |h: &Happening| h.at_ms <= exchange["t_ms"].as_f64().unwrap_or(0.0);
-        while let Some(happening) = happenings.next_if(due) {
-            sleep_until(at(&happening.at_ms.into())).await;
-            cluster::happen(&server, &happening.what, &mut names).await;
         }
         sleep_until(at(&exchange["t_ms"])).await;
         // The other sessions depend on no order of generated names, and leave them to the server.
@@ -112,7 +154,7 @@ async fn play(name: &str, exchanges: &[Value]) -> Results {
 
 /// What was there before the recording began.
 async fn prepare(server: &ApiServer, name: &str) {
-    if name.starts_with("16") {
+    if name.starts_with("16") || name.starts_with("22") {
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}});
         let request = Request::post("/api/v1/nodes").body(Full::new(Bytes::from(node.to_string()))).expect("a request");
         assert_eq!(server.clone().oneshot(request).await.expect("never fails").status(), 201);
@@ -152,7 +194,7 @@ fn named(exchange: &Value) -> Value {
     request
 }
 
-fn request(recorded: &Value, names: &Names) -> Request<Full<Bytes>> {
+pub(crate) fn request(recorded: &Value, names: &Names) -> Request<Full<Bytes>> {
     let path: Vec<String> =
         recorded["path"].as_str().expect("a path").split('/').map(|part| names.translate(part)).collect();
     let encode =
