@@ -229,7 +229,8 @@ pub(crate) fn updated(scope: Scope<'_>, live: Option<&Value>, next: &mut Value) 
         // Through a scale nothing is owned that the storage version's scale does not know, and what is owned goes
         // without a time.
         let scales = scope.author.subresource == "scale";
-        if !mine.is_empty() && !(scales && scope.resource.scale(0).is_none()) {
+        let unknown = scales && scope.resource.scale(0).is_none();
+        if !mine.is_empty() && !unknown {
             let stamped = !scales;
             claim(&mut entries, scope.entry(scope.author.manager, "Update", mine, stamped));
             cap(&mut entries);
