@@ -12,8 +12,11 @@ use std::time::Duration;
 mod cluster;
 mod facts;
 pub mod oracle;
+mod reading;
 mod rows;
 mod seen;
+
+pub use reading::reading;
 
 /// Period of the gateway's sweep, within which a row must have left a state that a snapshot contradicts.
 const SWEEP: Duration = Duration::from_secs(60);

@@ -19,6 +19,7 @@ use crate::gateway::{self, ScriptedDriver};
 use crate::pb::openshell::SandboxPhase;
 use crate::remedy::{Remedies, SWITCHES};
 use crate::{BoxError, driver, properties};
+use photofinish::reading::{Reading, Role};
 use photofinish::switch::Switch;
 use photofinish::system::{Builtin, Cluster, ClusterOption, Live, Setup, Stage, System, Verb};
 use photofinish_apiserver::actors::{garbage_collector, kubelet, scheduler};
@@ -213,6 +214,18 @@ impl System for OpenShell {
             "log" if e.text.starts_with("store commit ") => Some(&e.host),
             _ => None,
         }
+    }
+    fn role(&self, host: &str) -> Role {
+        match host.split('-').next().unwrap_or(host) {
+            "client" => Role::Client,
+            "gateway" => Role::Gateway,
+            "driver" => Role::Driver,
+            "api" => Role::Server,
+            _ => Role::Actor,
+        }
+    }
+    fn reading(&self, entries: &[Entry]) -> Reading {
+        properties::reading(entries)
     }
     fn profiles(&self) -> Vec<Vec<(&'static str, &'static str)>> {
         let controllers = [("v0.4.6", "v1alpha1"), ("v0.5.0", "v1beta1"), ("v0.5.6", "v1beta1")];

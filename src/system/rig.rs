@@ -11,8 +11,9 @@ use futures::Stream;
 use indexmap::IndexMap;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::runtime::watcher::Event;
+use photofinish::reading::ObjectState;
 use photofinish::system::Live;
-use photofinish_apiserver::{ApiServer, Writer};
+use photofinish_apiserver::{ApiServer, Past, Writer};
 use photofinish_sim::trace::{Entry, Trace};
 use serde_json::Value;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -147,6 +148,17 @@ impl Live for Rig {
     fn oracle(&mut self) -> Option<Box<dyn FnMut()>> {
         let api = self.api.clone()?;
         Some(Box::new(crate::properties::oracle::observe(api, self.trace.clone())))
+    }
+    fn objects(&self) -> Vec<ObjectState> {
+        let past = self.api.iter().flat_map(|api| api.store().past());
+        let state = |past: Past| ObjectState {
+            revision: past.revision,
+            resource: past.resource,
+            namespace: past.namespace,
+            name: past.name,
+            object: past.object.map(Arc::unwrap_or_clone),
+        };
+        past.map(state).collect()
     }
     fn pending(&self) -> Vec<String> {
         self.client.unanswered().into_iter().map(|id| format!("the reply to the client's call {id}")).collect()

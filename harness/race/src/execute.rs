@@ -12,6 +12,7 @@ use photofinish_sim::world::{self, World, WorldConfig};
 use crate::crash_points::{self, CrashPoints};
 use crate::explore::choices::ChoicePoint;
 use crate::outcome::{Answer, Judgement, Outcome, Request, RunReport, judge, of_judgement};
+use crate::reading::ObjectState;
 use crate::scenario::{self, Scenario};
 use crate::scene::{Scene, StepError};
 use crate::switch::SwitchKind;
@@ -34,14 +35,22 @@ pub fn serve_if_zygote(system: &'static dyn System) {
     }
 }
 
+/// What is told of a run beside its report, to those who ask.
+#[derive(Default)]
+struct Told {
+    points: Vec<ChoicePoint>,
+    objects: Vec<ObjectState>,
+}
+
 fn body(request: &[u8], trace: Trace) -> Vec<u8> {
     let system = *SYSTEM.get().expect("serve_if_zygote has set it");
-    let mut points = Vec::new();
+    let mut told = Told::default();
     let report = match serde_json::from_slice(request) {
-        Ok(request) => run(system, &request, &trace, &mut points),
+        Ok(request) => run(system, &request, &trace, &mut told),
         Err(e) => failed(&trace, format!("the request cannot be read: {e}")),
     };
-    serde_json::to_vec(&Answer { report, points }).expect("an answer is plain data")
+    let Told { points, objects } = told;
+    serde_json::to_vec(&Answer { report, points, objects }).expect("an answer is plain data")
 }
 
 fn failed(trace: &Trace, end: String) -> RunReport {
@@ -66,7 +75,7 @@ enum End {
     Failed(String),
 }
 
-fn run(system: &'static dyn System, request: &Request, trace: &Trace, points: &mut Vec<ChoicePoint>) -> RunReport {
+fn run(system: &'static dyn System, request: &Request, trace: &Trace, told: &mut Told) -> RunReport {
     let scenarios = match scenario::read(system, &request.source.clone().into()) {
         Ok(scenarios) => scenarios,
         Err(e) => return failed(trace, e.to_string()),
@@ -97,7 +106,10 @@ fn run(system: &'static dyn System, request: &Request, trace: &Trace, points: &m
     };
     let report = report(judgement, &played.end, trace, &choices, virtual_ns);
     if request.learn {
-        points.extend(choices.points().into_iter().map(ChoicePoint::from));
+        told.points.extend(choices.points().into_iter().map(ChoicePoint::from));
+    }
+    if request.objects {
+        told.objects = played.live.objects();
     }
     // The verdict stands, and the process ends: what destructors would do now is no part of the run.
     std::mem::forget(played.live);

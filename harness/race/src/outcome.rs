@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::explore::choices::ChoicePoint;
 use crate::options::Options;
 use crate::property::{Checked, Property, Verdict, Violation, always_checked};
+use crate::reading::ObjectState;
 use crate::scenario::{Scenario, Source};
 use crate::system::System;
 
@@ -28,6 +29,9 @@ pub(crate) struct Request {
     /// Ask for every kind of fault, and tell all choices.
     #[serde(default)]
     pub learn: bool,
+    /// Tell the states of all objects.
+    #[serde(default)]
+    pub objects: bool,
 }
 
 /// What a run's process answers.
@@ -38,6 +42,9 @@ pub(crate) struct Answer {
     /// All choices, where they were asked for.
     #[serde(default)]
     pub points: Vec<ChoicePoint>,
+    /// The states of all objects, where they were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<ObjectState>,
 }
 
 /// How a run ended.

@@ -13,6 +13,7 @@ use crate::crash_points;
 use crate::explore::choices::ChoicePoint;
 use crate::options::Options;
 use crate::outcome::{Answer, Outcome, Request, RunReport, judge};
+use crate::reading::ObjectState;
 use crate::report;
 use crate::run_id::{RunId, ScenarioRef};
 use crate::scenario::Scenario;
@@ -35,6 +36,8 @@ pub struct Job {
     /// Ask for every kind of fault and tell all choices ([`Run::points`]). No part of the id: what is asked for and not
     /// taken changes nothing.
     pub learn: bool,
+    /// Tell the states of all objects ([`Run::objects`]). No part of the id either.
+    pub objects: bool,
     /// The durable write after which a process crashes, as `gateway/stop#3`: part of the name of the run.
     pub crash_after: Option<String>,
 }
@@ -49,7 +52,7 @@ impl Job {
         pins: Pins,
     ) -> Job {
         let options = options.canonical(system.switches(), &scenario.reported_without);
-        Job { scenario, options, source, pins, learn: false, crash_after: None }
+        Job { scenario, options, source, pins, learn: false, objects: false, crash_after: None }
     }
     /// The same run, but a process crashes after the write that has this label.
     pub fn crashing_after(&self, label: &str) -> Job {
@@ -84,6 +87,7 @@ impl Job {
             choices: self.source,
             pins: self.pins.clone(),
             learn: self.learn,
+            objects: self.objects,
         };
         serde_json::to_vec(&request).expect("a request is plain data")
     }
@@ -103,6 +107,8 @@ pub struct Run {
     pub wall: Duration,
     /// Its choices, in the order in which they were asked; empty unless [`Job::learn`].
     pub points: Vec<ChoicePoint>,
+    /// The states of all objects by revision; empty unless [`Job::objects`], and for a run whose process died.
+    pub objects: Vec<ObjectState>,
 }
 
 /// Where a zygote cannot be started or talked to: a failure of the harness.
@@ -267,9 +273,10 @@ impl Worker {
         }
         let mut output = String::from_utf8_lossy(&first.stdout).into_owned();
         output.push_str(&String::from_utf8_lossy(&first.stderr));
-        let answer = serde_json::from_slice::<Answer>(&first.report).ok().filter(|_| job.learn);
-        let points = answer.map(|answer| answer.points).unwrap_or_default();
-        Ok(Run { job: job.clone(), report, entries, output, wall: first.wall, points })
+        let asked = job.learn || job.objects;
+        let answer = asked.then(|| serde_json::from_slice::<Answer>(&first.report).ok()).flatten();
+        let (points, objects) = answer.map(|answer| (answer.points, answer.objects)).unwrap_or_default();
+        Ok(Run { job: job.clone(), report, entries, output, wall: first.wall, points, objects })
     }
 }
 

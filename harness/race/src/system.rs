@@ -18,6 +18,7 @@ use photofinish_sim::world::{Builder, WorldConfig};
 
 use crate::mistake::Mistake;
 use crate::property::Property;
+use crate::reading::{ObjectState, Reading, Role};
 use crate::scenario::yaml::Node;
 use crate::scene::{Scene, StepError};
 use crate::switch::Switch;
@@ -64,6 +65,14 @@ pub trait System: Sync + 'static {
     fn durable_write<'e>(&self, _entry: &'e Entry) -> Option<&'e str> {
         None
     }
+    /// The part that a host plays, for reports.
+    fn role(&self, _host: &str) -> Role {
+        Role::Actor
+    }
+    /// What the entries of a trace mean, for reports. Not asked in a run.
+    fn reading(&self, _entries: &[Entry]) -> Reading {
+        Reading::default()
+    }
     /// The clusters that `matrix --profiles` compares, as options that differ from a scenario's own.
     fn profiles(&self) -> Vec<Vec<(&'static str, &'static str)>> {
         Vec::new()
@@ -91,6 +100,11 @@ pub trait Live: Any {
     /// properties find it; it must not change what hosts see.
     fn oracle(&mut self) -> Option<Box<dyn FnMut()>> {
         None
+    }
+    /// Every state of every object, by revision, for reports: asked once, after the last step, and only if somebody
+    /// wants to see them.
+    fn objects(&self) -> Vec<ObjectState> {
+        Vec::new()
     }
     /// What is still expected, in words, if the world falls silent: makes a deadlock's message. Empty = nothing.
     fn pending(&self) -> Vec<String> {

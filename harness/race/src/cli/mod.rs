@@ -21,11 +21,13 @@ use crate::scenario::yaml::parse_duration;
 use crate::scenario::{Kind, Scenario};
 use crate::switch::{Switch, SwitchKind};
 use crate::system::{Engine, System};
+use drawing::Drawing;
 use output::{Output, complain, json_line, note};
 
 mod apiserver;
 mod choices;
 mod exhaust;
+mod drawing;
 mod explain;
 mod interrupt;
 mod lab;
@@ -165,6 +167,12 @@ struct HowArgs {
     /// Wall time that one run may take.
     #[arg(long, value_name = "10s", value_parser = parse_limit)]
     wall_limit: Option<Duration>,
+    /// Draw the runs as timelines, into one HTML file that needs nothing else.
+    #[arg(long, value_name = "FILE")]
+    html: Option<std::path::PathBuf>,
+    /// Write the run as trace events for ui.perfetto.dev; of several runs the worst.
+    #[arg(long, value_name = "FILE")]
+    perfetto: Option<std::path::PathBuf>,
 }
 
 fn parse_seeds(text: &str) -> Result<(u64, u64), String> {
@@ -308,7 +316,7 @@ fn run_scenarios(
     let scenarios = selected(system, names)?;
     let job = |scenario: &Arc<Scenario>, source| Job::new(system, scenario.clone(), &options, source, Pins::default());
     let width = width(scenarios.iter().map(|s| s.name.as_str()));
-    let mut printer = Printer { system, how, output, width, code: 0, done: 0, failed: 0, refused: 0 };
+    let mut printer = Printer::new(system, how, output, width);
     match seeds {
         Some((a, b)) if many => {
             for scenario in &scenarios {
@@ -333,7 +341,7 @@ fn run_scenarios(
             printer.each(jobs.into_iter().chain(writes).collect());
         }
     }
-    Ok(printer.code)
+    printer.end()
 }
 
 /// The scenarios of these names and files; all built-in ones if there are none.
@@ -376,9 +384,9 @@ fn replay(system: &'static dyn System, id: &str, how: &HowArgs, output: &mut Out
     let id: RunId = id.parse()?;
     let job = catalogue::by_id(system, &id)?;
     let width = job.scenario.name.len();
-    let mut printer = Printer { system, how, output, width, code: 0, done: 0, failed: 0, refused: 0 };
+    let mut printer = Printer::new(system, how, output, width);
     printer.each(vec![job]);
-    Ok(printer.code)
+    printer.end()
 }
 
 fn width<'a>(names: impl Iterator<Item = &'a str>) -> usize {
@@ -395,20 +403,31 @@ struct Printer<'a> {
     done: usize,
     failed: usize,
     refused: usize,
+    drawing: Option<Drawing>,
 }
 
-impl Printer<'_> {
+impl<'a> Printer<'a> {
+    fn new(system: &'static dyn System, how: &'a HowArgs, output: &'a mut Output, width: usize) -> Printer<'a> {
+        let drawing = Drawing::new(system, how.html.as_deref(), how.perfetto.as_deref());
+        Printer { system, how, output, width, code: 0, done: 0, failed: 0, refused: 0, drawing }
+    }
+    /// The exit code, once the pictures are written.
+    fn end(self) -> Result<u8, BadInput> {
+        let code = self.code;
+        self.drawing.map_or(Ok(code), |drawing| drawing.write().map(|()| code))
+    }
     fn pool(&self) -> Pool {
         let limit = self.how.wall_limit.unwrap_or(WALL_LIMIT);
-        Pool::new(self.system).wall_limit(limit).keep_traces(self.how.trace)
+        Pool::new(self.system).wall_limit(limit).keep_traces(self.how.trace || self.drawing.is_some())
     }
     /// Makes room for the names of these runs.
     fn widen(&mut self, jobs: &[Job]) {
         self.width = jobs.iter().map(|job| job.name().len()).chain([self.width]).max().unwrap_or(0);
     }
     /// Each run with a line, and why it fails.
-    fn each(&mut self, jobs: Vec<Job>) {
+    fn each(&mut self, mut jobs: Vec<Job>) {
         let (pool, many) = (self.pool(), jobs.len() > 1);
+        jobs.iter_mut().for_each(|job| job.objects = self.drawing.is_some());
         let done = pool.run(jobs, |run| {
             self.count(&run);
             match self.how.json {
@@ -497,6 +516,9 @@ impl Printer<'_> {
     }
     fn count(&mut self, run: &Run) {
         self.done += 1;
+        if let Some(drawing) = &mut self.drawing {
+            drawing.add(run);
+        }
         match run.report.outcome {
             Outcome::Holds => {}
             Outcome::Refused => self.refused += 1,

@@ -1,0 +1,223 @@
+//! What a trace of this system means, for reports: which sandbox each entry is about, what the gateway holds of it
+//! beside what is stored in the cluster, and which event each phase rests on.
+//!
+//! A row rests on the resource version of the last snapshot that reached its gateway, whoever set its phase. Gateways
+//! with one store hold one row.
+
+use std::collections::BTreeMap;
+
+use photofinish::reading::{Link, Reading, View};
+use photofinish_sim::trace::{Entry, EntryId};
+
+use super::oracle::STATE;
+use super::{Change, Snapshots, says};
+
+/// Who holds the rows.
+const HOLDER: &str = "gateway";
+
+/// Reads a whole trace, or the part that a killed run left.
+pub fn reading(entries: &[Entry]) -> Reading {
+    let names = Names::of(entries);
+    let mut reading = Reading {
+        subjects: entries.iter().filter_map(|e| Some((e.id, names.subject(e)?.to_owned()))).collect(),
+        labels: entries.iter().filter_map(|e| Some((e.id, label(e)?))).collect(),
+        ..Reading::default()
+    };
+    let (mut truth, mut rows) = (Truth::default(), Rows::default());
+    for e in entries {
+        truth.read(e, &names, &mut reading.views);
+        rows.read(e, &names, &mut reading);
+    }
+    reading.views.sort_by_key(|view| view.at);
+    reading
+}
+
+/// Names of sandboxes by what else stands for them.
+#[derive(Default)]
+struct Names<'a> {
+    by_id: BTreeMap<&'a str, &'a str>,
+    by_object: BTreeMap<&'a str, &'a str>,
+}
+
+impl<'a> Names<'a> {
+    fn of(entries: &'a [Entry]) -> Names<'a> {
+        let mut names = Names::default();
+        for e in entries {
+            let name = e.field("sandbox_name").or_else(|| e.field("sandbox")).filter(|name| !name.is_empty());
+            let Some(name) = name else { continue };
+            if let Some(id) = e.field("sandbox_id").filter(|id| !id.is_empty()) {
+                names.by_id.insert(id, name);
+            }
+            if let Some(object) = e.field("object").filter(|_| e.kind == STATE) {
+                names.by_object.insert(object, name);
+            }
+        }
+        names
+    }
+    fn subject(&self, e: &'a Entry) -> Option<&'a str> {
+        let named = e.field("sandbox_name").or_else(|| e.field("sandbox")).filter(|name| !name.is_empty());
+        let by_id = || e.field("sandbox_id").or_else(|| e.field("id")).and_then(|id| self.by_id.get(id)).copied();
+        let object = || match &*e.kind {
+            "watch" => e.field("object"),
+            "http" => e.field("path"),
+            _ => None,
+        };
+        named.or_else(by_id).or_else(|| self.in_path(object()?))
+    }
+    /// The sandbox that one of a path's parts stands for, or is named after.
+    fn in_path(&self, path: &str) -> Option<&'a str> {
+        let part = path.split('/').find_map(|part| self.by_object.get(part));
+        let id = || self.by_id.iter().find(|(id, _)| path.contains(**id)).map(|(_, name)| name);
+        part.or_else(id).copied()
+    }
+}
+
+/// What is stored in the cluster: writes of Sandbox resources, with what the oracle noted of them.
+#[derive(Default)]
+struct Truth<'a> {
+    /// A create of a resource that nothing has been noted of yet.
+    created: Option<(EntryId, u64)>,
+    /// By sandbox: what it is like, and the revision.
+    known: BTreeMap<&'a str, (Option<String>, Option<u64>)>,
+    /// By sandbox: its live Pods, by role.
+    pods: BTreeMap<&'a str, BTreeMap<&'a str, String>>,
+}
+
+impl<'a> Truth<'a> {
+    fn read(&mut self, e: &'a Entry, names: &Names<'a>, views: &mut Vec<View>) {
+        let write = (e.kind == "http").then(|| e.field("rv")?.parse().ok()).flatten();
+        if let Some(rv) = write.filter(|_| e.field("path").is_some_and(|path| path.contains("/sandboxes"))) {
+            match names.subject(e) {
+                Some(subject) => self.wrote(subject, e.id, rv, views),
+                None => self.created = Some((e.id, rv)),
+            }
+        } else if e.kind == STATE
+            && let Some(subject) = names.subject(e)
+        {
+            let field = |name| e.field(name).unwrap_or_default();
+            let gone = field("gone") == "true";
+            match &*e.name {
+                "resource" => {
+                    if let Some((at, rv)) = self.created.take() {
+                        self.wrote(subject, at, rv, views);
+                    }
+                    let ending = if field("ending") == "true" { " ending" } else { "" };
+                    let run = format!("{} {}{ending}", field("run"), field("marker")).trim_end().to_owned();
+                    self.known.entry(subject).or_default().0 = (!gone).then_some(run);
+                }
+                "pod" => {
+                    let pods = self.pods.entry(subject).or_default();
+                    match gone {
+                        true => _ = pods.remove(field("role")),
+                        false => _ = pods.insert(field("role"), field("phase").to_owned()),
+                    }
+                }
+                _ => return,
+            }
+            self.show(subject, e.id, views);
+        }
+    }
+    fn wrote(&mut self, subject: &'a str, at: EntryId, rv: u64, views: &mut Vec<View>) {
+        self.known.entry(subject).or_default().1 = Some(rv);
+        self.show(subject, at, views);
+    }
+    fn show(&self, subject: &str, at: EntryId, views: &mut Vec<View>) {
+        let (state, revision) = self.known.get(subject).cloned().unwrap_or_default();
+        let pods = self.pods.get(subject).map_or(0, BTreeMap::len);
+        let words = ["no pods".to_owned(), "1 pod".to_owned(), format!("{pods} pods")];
+        let state = state.map(|state| format!("{state} · {}", words[pods.min(2)]));
+        views.push(View { subject: subject.to_owned(), holder: None, at, state, revision });
+    }
+}
+
+/// What the gateway holds, and why.
+#[derive(Default)]
+struct Rows<'a> {
+    snapshots: Snapshots<'a>,
+    /// Events of Sandbox resources, by who got them and their revision. Not every snapshot is made from one: some come
+    /// of lists and reads.
+    events: BTreeMap<(&'a str, u64), EntryId>,
+    /// By sandbox: phase, resource version, and the entry that says that the snapshot came.
+    known: BTreeMap<&'a str, Row>,
+}
+
+#[derive(Clone, Default)]
+struct Row {
+    phase: Option<String>,
+    revision: Option<u64>,
+    received: Option<EntryId>,
+}
+
+impl<'a> Rows<'a> {
+    fn read(&mut self, e: &'a Entry, names: &Names<'a>, reading: &mut Reading) {
+        if says(e, "snapshot sent").is_some()
+            && let Some(version) = e.field("resource_version")
+        {
+            let event = version.parse().ok().and_then(|rv: u64| self.events.get(&(&*e.host, rv)));
+            let link = |from: &EntryId| Link { from: *from, to: e.id, how: format!("made from rv {version}") };
+            reading.links.extend(event.map(link));
+        } else if e.kind == "watch"
+            && let Some((host, "sandboxes")) = e.field("stream").and_then(|s| s.split_once('/'))
+            && let Some(rv) = e.field("rv").and_then(|rv| rv.parse().ok())
+        {
+            self.events.insert((host, rv), e.id);
+        }
+        let sent = self.snapshots.received(e);
+        let Some(subject) = names.subject(e) else { return };
+        let row = self.known.entry(subject).or_default();
+        if let Some(sent) = sent {
+            let version = sent.field("resource_version").and_then(|v| v.parse().ok());
+            row.revision = version.or(row.revision);
+            row.received = Some(e.id);
+            reading.links.push(Link { from: sent.id, to: e.id, how: "snapshot".to_owned() });
+        } else if says(e, "store commit").is_some() {
+            row.phase = e.field("phase").filter(|phase| !phase.is_empty()).map(str::to_owned);
+        } else {
+            let by = Change::of(e).map_or("", |change| change.by);
+            let applied = row.received.filter(|_| matches!(by, "snapshot" | "live"));
+            reading.links.extend(applied.map(|from| Link { from, to: e.id, how: "applied".to_owned() }));
+            return;
+        }
+        let view = |row: &Row| View {
+            subject: subject.to_owned(),
+            holder: Some(HOLDER.to_owned()),
+            at: e.id,
+            state: row.phase.clone(),
+            revision: row.revision,
+        };
+        reading.views.push(view(row));
+    }
+}
+
+/// Few words for what this system logs.
+fn label(e: &Entry) -> Option<String> {
+    let field = |name| e.field(name).unwrap_or_default();
+    if let Some(change) = Change::of(e) {
+        return Some(format!("{} → {}", change.old, change.new));
+    }
+    if e.kind == STATE {
+        let words = match (&*e.name, field("gone")) {
+            (_, "true") => vec!["gone"],
+            ("resource", _) => vec![field("run"), field("marker")],
+            _ => vec![field("phase"), if field("ending") == "true" { "ending" } else { "" }],
+        };
+        let what = Some(field("role")).filter(|role| !role.is_empty()).unwrap_or(&e.name);
+        return Some(format!("{what} {} {}", field("sandbox"), words.join(" ")).trim_end().to_owned());
+    }
+    let marker = || format!("{}/{}", field("operation"), field("bootstrap_phase"));
+    if says(e, "snapshot sent").is_some() {
+        let marker = if field("operation").is_empty() { String::new() } else { format!(" {}", marker()) };
+        return Some(format!("snapshot rv {}{marker}", field("resource_version")));
+    }
+    if says(e, "store commit").is_some() {
+        return Some(format!("row {} by {}", field("phase"), field("op")));
+    }
+    let asked = |word: &str| Some(format!("{word} {}", field("op")));
+    if says(e, "request accepted").is_some() {
+        return asked("accepts");
+    }
+    if says(e, "request refused").is_some() {
+        return asked("refuses");
+    }
+    None
+}
