@@ -49,7 +49,8 @@ fn artifacts() -> PathBuf {
 /// Everything that a page may not do: errors, warnings of the console, requests to anywhere.
 fn complaints(browser: &mut Browser, page: &Path) -> Vec<String> {
     let page = format!("file://{}", page.canonicalize().expect("the page is there").display());
-    let methods = ["Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded", "Network.requestWillBeSent"];
+    let methods =
+        ["Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded", "Network.requestWillBeSent"];
     let told = browser.told(&methods).into_iter();
     told.filter(|e| e["params"]["request"]["url"].as_str() != Some(&page)).map(|e| e.to_string()).collect()
 }
@@ -130,7 +131,9 @@ fn filters_search_and_zoom_change_what_is_drawn() {
     browser.look(1400, 900, false);
     browser.open(&page);
     let choose = |id: &str, value: &str| {
-        format!("(() => {{ const e = document.getElementById('{id}'); e.value = '{value}'; e.dispatchEvent(new Event('change')); }})()")
+        format!(
+            "(() => {{ const e = document.getElementById('{id}'); e.value = '{value}'; e.dispatchEvent(new Event('change')); }})()"
+        )
     };
     let listed = "photofinish.list.entries.length";
     let count = |browser: &mut Browser, script: &str| browser.evaluate(script).as_u64().expect("a number");

@@ -75,8 +75,7 @@ impl Browser {
             _profile: profile,
         };
         let target = browser.ask("Target.createTarget", json!({"url": "about:blank"}));
-        let attached =
-            browser.ask("Target.attachToTarget", json!({"targetId": target["targetId"], "flatten": true}));
+        let attached = browser.ask("Target.attachToTarget", json!({"targetId": target["targetId"], "flatten": true}));
         browser.session = attached["sessionId"].as_str().expect("a session").to_owned();
         for domain in ["Page", "Runtime", "Log", "Network"] {
             browser.ask(&format!("{domain}.enable"), json!({}));

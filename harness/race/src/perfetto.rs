@@ -27,7 +27,8 @@ pub fn trace(report: &RunReport, entries: &[Entry], reading: &Reading, role: &dy
     }
     for e in entries {
         // What a host does for a reason of its own needs no arrow.
-        if let Some(cause) = e.cause.and_then(|cause| entries.get(cause as usize)).filter(|c| host_of(c) != host_of(e)) {
+        if let Some(cause) = e.cause.and_then(|cause| entries.get(cause as usize)).filter(|c| host_of(c) != host_of(e))
+        {
             events.push(flow("s", e.id, cause, tracks.of(cause)));
             events.push(flow("f", e.id, e, tracks.of(e)));
         }
@@ -99,9 +100,7 @@ impl<'a> Tracks<'a> {
                 json!({"ph": "M", "pid": pid, "tid": 0, "name": "process_sort_index", "args": {"sort_index": pid}}),
             ]
         };
-        let lane = |(lane, (pid, tid)): (&Lane, &(usize, usize))| {
-            json!({"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": lane.title}})
-        };
+        let lane = |(lane, (pid, tid)): (&Lane, &(usize, usize))| json!({"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": lane.title}});
         self.hosts.iter().flat_map(host).chain(self.lanes.iter().zip(&self.places).map(lane)).collect()
     }
 }
@@ -146,8 +145,12 @@ mod tests {
 
     #[test]
     fn hosts_are_processes_lanes_are_threads_and_messages_are_arrows() {
-        let entries =
-            [e(0, "client", "op", None), e(1, "gateway", "log", Some(0)), e(2, "gateway", "log", Some(1)), e(3, "client", "reply", Some(2))];
+        let entries = [
+            e(0, "client", "op", None),
+            e(1, "gateway", "log", Some(0)),
+            e(2, "gateway", "log", Some(1)),
+            e(3, "client", "reply", Some(2)),
+        ];
         let violation = Violation { entry: 2, why: "because".into(), led: vec![] };
         let report = RunReport {
             outcome: Outcome::Violated,

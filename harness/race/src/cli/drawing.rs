@@ -45,7 +45,8 @@ impl Drawing {
     pub(super) fn add(&mut self, run: &Run) {
         let outcome = run.report.outcome;
         let role = |host: &str| self.system.role(host);
-        if self.perfetto.is_some() && self.worst.as_ref().is_none_or(|(worst, _)| worst.severity() < outcome.severity()) {
+        if self.perfetto.is_some() && self.worst.as_ref().is_none_or(|(worst, _)| worst.severity() < outcome.severity())
+        {
             let reading = self.system.reading(&run.entries);
             self.worst = Some((outcome, perfetto::trace(&run.report, &run.entries, &reading, &role)));
         }
@@ -63,7 +64,9 @@ impl Drawing {
             entries,
             reading: self.system.reading(entries),
             role: &role,
-            sentence: &|name| sentences.iter().find(|(n, _)| *n == name).map_or(String::new(), |(_, s)| (*s).to_owned()),
+            sentence: &|name| {
+                sentences.iter().find(|(n, _)| *n == name).map_or(String::new(), |(_, s)| (*s).to_owned())
+            },
             objects: &run.objects,
         });
     }

@@ -26,8 +26,8 @@ use output::{Output, complain, json_line, note};
 
 mod apiserver;
 mod choices;
-mod exhaust;
 mod drawing;
+mod exhaust;
 mod explain;
 mod interrupt;
 mod lab;

@@ -130,7 +130,8 @@ mod tests {
 
     #[test]
     fn where_nothing_is_linked_causes_tell_the_way_as_long_as_they_tell_something() {
-        let entries = [e(0, "op", "", None), e(1, "span", "", Some(0)), e(2, "log", "", Some(1)), e(3, "reply", "", Some(2))];
+        let entries =
+            [e(0, "op", "", None), e(1, "span", "", Some(0)), e(2, "log", "", Some(1)), e(3, "reply", "", Some(2))];
         let violation = Violation { entry: 3, why: "why".into(), led: vec![] };
         let all = arrows(&entries, &[], &[Broken { property: "p".into(), violation }]);
         let told: Vec<_> = all.iter().map(|a| (a.from, a.to)).collect();

@@ -87,7 +87,8 @@ fn stretches(views: &[&View], truth: &[&View], time: impl Fn(EntryId) -> u64) ->
             behind: missed.len(),
             lag_ns: missed.first().map_or(0, |first| time(from).saturating_sub(time(first.at))),
         };
-        let same = |other: &&Stretch| (&other.state, other.rv, other.behind) == (&stretch.state, stretch.rv, stretch.behind);
+        let same =
+            |other: &&Stretch| (&other.state, other.rv, other.behind) == (&stretch.state, stretch.rv, stretch.behind);
         if all.last().as_ref().is_none_or(|last| !same(last)) {
             all.push(stretch);
         }

@@ -90,6 +90,11 @@ class Chart {
       lane.shown.forEach((m) => { m.x = this.scale.x[m.e.id]; });
       for (const m of lane.shown) if (!this.place.has(m.e.id)) this.place.set(m.e.id, lane);
     }
+    // What is true is shown as a belief is, not as marks.
+    const truths = new Map(this.lanes.filter((l) => l.kind === "belief" && !l.belief.holder).map((l) => [l.subject, l]));
+    for (const e of run.entries) {
+      if (e.kind === "state" && !this.place.has(e.id) && truths.has(e.subject)) this.place.set(e.id, truths.get(e.subject));
+    }
     let group = "";
     this.titles.innerHTML = `<div class="axis" style="height:${AXIS}px">time</div>` + this.lanes.map((lane) => {
       const first = lane.group !== group;
@@ -100,7 +105,8 @@ class Chart {
   }
 
   get run() { return this.app.run; }
-  get width() { return this.canvas.clientWidth || 800; }
+  /** Asked of the page only once a drawing: it is asked for with every mark. */
+  get width() { return this.known ?? (this.canvas.clientWidth || 800); }
   px(unit) {
     const { from, to } = this.app.window;
     return (unit - from) / (to - from) * this.width;
@@ -113,7 +119,9 @@ class Chart {
   midY(lane) { return lane.y + 13; }
 
   draw() {
-    const width = this.width;
+    this.known = undefined;
+    const { width } = this;
+    this.known = width;
     const parts = [];
     parts.push(this.defs(), this.axis(width), this.bands(width));
     const marks = [];
@@ -138,6 +146,8 @@ class Chart {
     const out = [];
     let lastPx = -1e9;
     let lastAt = -1;
+    const [first, last] = this.inWindow();
+    const decimals = last - first > 6e10 ? 1 : last - first > 3e7 ? 3 : 4;
     const start = firstFrom(run.entries.length, (i) => this.scale.x[i], this.app.window.from);
     for (let i = start; i < run.entries.length; i++) {
       const px = this.xOf(i);
@@ -145,7 +155,7 @@ class Chart {
       const e = run.entries[i];
       if (e.at === lastAt || px - lastPx < 84 || px > width - 60) continue;
       out.push(`<path class="tick" d="M${px.toFixed(1)} ${AXIS - 5}V${this.height}"/>`,
-        `<text class="tick-text" x="${(px + 3).toFixed(1)}" y="${AXIS - 6}">${(e.at / 1e9).toFixed(this.app.window.to - this.app.window.from > 4000 ? 2 : 4)} s</text>`);
+        `<text class="tick-text" x="${(px + 3).toFixed(1)}" y="${AXIS - 6}">${(e.at / 1e9).toFixed(decimals)} s</text>`);
       lastPx = px;
       lastAt = e.at;
     }
@@ -157,6 +167,13 @@ class Chart {
         `<text class="quiet" x="${((a + b) / 2).toFixed(1)}" y="${AXIS + 10}" text-anchor="middle">${text}</text>`);
     }
     return out.join("");
+  }
+
+  /** When the first and the last entry in sight happened. */
+  inWindow() {
+    const { entries } = this.run;
+    const at = (unit) => entries[Math.min(Math.max(firstFrom(entries.length, (i) => this.scale.x[i], unit), 0), entries.length - 1)].at;
+    return [at(this.app.window.from), at(this.app.window.to)];
   }
 
   bands(width) {

@@ -69,7 +69,11 @@ fn lane_of(e: &Entry, role: &dyn Fn(&str) -> Role) -> Lane {
         ("watch", _) => {
             let stream = e.field("stream").unwrap_or(host);
             match stream.splitn(3, '/').collect::<Vec<_>>()[..] {
-                [_, what] => Lane { title: format!("{host} watch {what}"), stream: true, ..plain(&format!("watch {stream}"), group) },
+                [_, what] => Lane {
+                    title: format!("{host} watch {what}"),
+                    stream: true,
+                    ..plain(&format!("watch {stream}"), group)
+                },
                 // Watches of one object come and go: one lane for all of a host.
                 _ => plain(&format!("{host} watch, one object"), group),
             }
@@ -236,13 +240,33 @@ mod tests {
         ];
         let (lanes, of) = lanes(&entries, &role);
         let titles: Vec<&str> = lanes.iter().map(|lane| lane.title.as_str()).collect();
-        let expected =
-            ["script", "client", "gateway", "gateway-2", "driver", "driver calls", "driver watch things", "driver watch, one object", "true state", "gc"];
+        let expected = [
+            "script",
+            "client",
+            "gateway",
+            "gateway-2",
+            "driver",
+            "driver calls",
+            "driver watch things",
+            "driver watch, one object",
+            "true state",
+            "gc",
+        ];
         assert_eq!(titles, expected);
         let of: Vec<&str> = of.iter().map(|at| titles[*at]).collect();
         let expected = [
-            "gc", "driver watch things", "driver calls", "driver", "gateway", "gateway-2", "client", "script", "script",
-            "gc", "driver watch, one object", "true state",
+            "gc",
+            "driver watch things",
+            "driver calls",
+            "driver",
+            "gateway",
+            "gateway-2",
+            "client",
+            "script",
+            "script",
+            "gc",
+            "driver watch, one object",
+            "true state",
         ];
         assert_eq!(of, expected);
     }

@@ -67,14 +67,17 @@ class App {
   storyPair(from, to) {
     return (this.run.into.get(to) || []).some((a) => a.from === from && a.story);
   }
-  /** Pairs of entries from the root of the causes to the selected one. */
+  /** Pairs of entries from the causes to the selected one: causes that are not shown are passed over. */
   chain() {
     const pairs = [];
-    let id = this.state.selected;
-    while (id !== null && pairs.length < 60) {
-      const { cause } = this.run.entries[id];
-      if (cause !== null) pairs.push([cause, id]);
-      id = cause;
+    let to = this.state.selected;
+    let id = to;
+    while (id !== null && pairs.length < 40) {
+      id = this.run.entries[id].cause;
+      if (id !== null && this.chart.place.has(id)) {
+        pairs.push([id, to]);
+        to = id;
+      }
     }
     return pairs;
   }
@@ -164,8 +167,10 @@ ${broken.length ? html`<ul class="broken">${broken}</ul>` : ""}
     const to = Math.max(...ids.map((id) => x[id]));
     // A way that begins long before is told by its last part.
     const from = Math.max(Math.min(...ids.map((id) => x[id])), to - 1400);
-    const margin = Math.max((to - from) * 0.12, 30);
-    this.show(from - margin, to + margin * 1.6, redraw);
+    const margin = Math.max((to - from) * 0.08, 24);
+    // Room for words behind it, in pixels.
+    const room = Math.min(170 / this.chart.width, 0.4);
+    this.show(from - margin, to + Math.max(margin, (to - from + margin) * room / (1 - room)), redraw);
   }
 
   // Selection
@@ -196,7 +201,7 @@ ${broken.length ? html`<ul class="broken">${broken}</ul>` : ""}
     if (!usable.length) return;
     const { selected } = this.state;
     if (selected === null) { this.select(this.run.violations[0]?.entry ?? usable[0].shown[0].e.id, { reveal: true }); return; }
-    const lane = place.get(selected) ?? usable[0];
+    const lane = usable.includes(place.get(selected)) ? place.get(selected) : usable[0];
     if (dx) {
       const at = lane.shown.findIndex((m) => m.e.id >= selected);
       const next = lane.shown[Math.min(Math.max(at + dx, 0), lane.shown.length - 1)];
@@ -248,7 +253,7 @@ ${broken.length ? html`<ul class="broken">${broken}</ul>` : ""}
     this.wireOverview();
     document.addEventListener("keydown", (event) => this.key(event));
     document.addEventListener("click", (event) => { const lanes = document.getElementById("lanes"); if (!lanes.contains(event.target)) lanes.open = false; });
-    new ResizeObserver(() => { if (this.run && this.chart.width !== this.lastWidth) { this.lastWidth = this.chart.width; this.chart.drawOverview(); this.redraw(); } }).observe(document.getElementById("canvas"));
+    new ResizeObserver(() => { if (this.run && this.chart.canvas.clientWidth !== this.lastWidth) { this.lastWidth = this.chart.canvas.clientWidth; this.chart.drawOverview(); this.redraw(); } }).observe(document.getElementById("canvas"));
   }
   wireCanvas() {
     const { canvas } = this.chart;

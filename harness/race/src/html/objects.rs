@@ -138,10 +138,15 @@ mod tests {
             name: "demo".into(),
             object,
         };
-        let states =
-            [state(1, Some(json!({"a": 1}))), state(2, Some(json!({"a": 2}))), state(3, None), state(5, Some(json!({})))];
+        let states = [
+            state(1, Some(json!({"a": 1}))),
+            state(2, Some(json!({"a": 2}))),
+            state(3, None),
+            state(5, Some(json!({}))),
+        ];
         let all = objects(&states, |rv| (rv != 2).then_some(rv * 10));
-        let told: Vec<_> = all[0].states.iter().map(|s| (s.rv, s.entry, s.whole.is_some(), s.patch.is_some(), s.gone)).collect();
+        let told: Vec<_> =
+            all[0].states.iter().map(|s| (s.rv, s.entry, s.whole.is_some(), s.patch.is_some(), s.gone)).collect();
         let expected = [
             (1, Some(10), true, false, false),
             (2, None, false, true, false),

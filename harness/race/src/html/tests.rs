@@ -83,7 +83,8 @@ fn a_page_holds_the_data_of_its_run() {
     let listed = (&index[0]["outcome"], &index[0]["property"], &index[0]["section"]);
     assert_eq!(listed, (&json!("violated"), &json!("stable"), &json!(0)));
     let run = data(&page, "run-0");
-    let violation = json!({"property": "stable", "sentence": "stable holds.", "entry": 1, "why": "it left", "led": [0]});
+    let violation =
+        json!({"property": "stable", "sentence": "stable holds.", "entry": 1, "why": "it left", "led": [0]});
     assert_eq!(run["violations"], json!([violation]));
     assert_eq!(run["arrows"], json!([{"from": 0, "to": 1, "how": "rests on it", "story": [0]}]));
     assert_eq!(run["beliefs"][0]["stretches"][0], json!({"from": 1, "at": 1, "state": "Ready"}));
