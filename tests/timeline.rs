@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use browser::Browser;
 use browser::tempdir::Folder;
 
-#[allow(dead_code, reason = "shared by tests that each use a part of it")]
+
 mod browser;
 
 /// The race of NVIDIA/OpenShell#5195.

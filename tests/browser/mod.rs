@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
 
 /// The browser's program, if there is one: `PHOTOFINISH_BROWSER`, or the first of its usual names in the path.
-pub fn installed() -> Option<String> {
+pub(crate) fn installed() -> Option<String> {
     if let Ok(named) = std::env::var("PHOTOFINISH_BROWSER") {
         return Some(named).filter(|name| !name.is_empty());
     }
@@ -25,7 +25,7 @@ pub fn installed() -> Option<String> {
 }
 
 /// A browser with one page.
-pub struct Browser {
+pub(crate) struct Browser {
     process: Child,
     to: PipeWriter,
     from: BufReader<PipeReader>,
@@ -38,7 +38,7 @@ pub struct Browser {
 
 impl Browser {
     /// Starts it with an empty profile, and one blank page that tells what it does.
-    pub fn start(program: &str) -> Browser {
+    pub(crate) fn start(program: &str) -> Browser {
         let (theirs_in, to) = std::io::pipe().expect("a pipe");
         let (from, theirs_out) = std::io::pipe().expect("a pipe");
         let profile = tempdir::Folder::new("browser");
@@ -84,7 +84,7 @@ impl Browser {
     }
 
     /// Sends a command and waits for its result.
-    pub fn ask(&mut self, method: &str, params: Value) -> Value {
+    pub(crate) fn ask(&mut self, method: &str, params: Value) -> Value {
         self.asked += 1;
         let mut message = json!({"id": self.asked, "method": method, "params": params});
         if !self.session.is_empty() {
@@ -109,7 +109,7 @@ impl Browser {
     }
 
     /// Everything of these methods that the page told since the last look.
-    pub fn told(&mut self, methods: &[&str]) -> Vec<Value> {
+    pub(crate) fn told(&mut self, methods: &[&str]) -> Vec<Value> {
         // Whatever was sent before this answer has come.
         self.evaluate("0");
         let (told, rest) = self.events.drain(..).partition(|e| methods.iter().any(|m| e["method"] == *m));
@@ -118,7 +118,7 @@ impl Browser {
     }
 
     /// The size of the window, and whether the reader likes it dark.
-    pub fn look(&mut self, width: u32, height: u32, dark: bool) {
+    pub(crate) fn look(&mut self, width: u32, height: u32, dark: bool) {
         let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
         self.ask("Emulation.setDeviceMetricsOverride", size);
         let scheme = if dark { "dark" } else { "light" };
@@ -127,14 +127,14 @@ impl Browser {
     }
 
     /// Opens a file, and waits until the page says that it is drawn.
-    pub fn open(&mut self, file: &Path) {
+    pub(crate) fn open(&mut self, file: &Path) {
         let file = file.canonicalize().expect("the page is there");
         self.ask("Page.navigate", json!({"url": format!("file://{}", file.display())}));
         self.wait("document.documentElement.dataset.ready === 'true'");
     }
 
     /// Waits until an expression is true.
-    pub fn wait(&mut self, expression: &str) {
+    pub(crate) fn wait(&mut self, expression: &str) {
         let wait = format!(
             "new Promise(done => {{ const look = () => ({expression}) ? done(true) : setTimeout(look, 20); look(); }})"
         );
@@ -142,7 +142,7 @@ impl Browser {
     }
 
     /// The value of an expression in the page, as JSON; promises are awaited.
-    pub fn evaluate(&mut self, expression: &str) -> Value {
+    pub(crate) fn evaluate(&mut self, expression: &str) -> Value {
         let params = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
         let answer = self.ask("Runtime.evaluate", params);
         assert!(answer["exceptionDetails"].is_null(), "{expression}: {}", answer["exceptionDetails"]);
@@ -150,7 +150,7 @@ impl Browser {
     }
 
     /// Presses and releases a key, named as in `KeyboardEvent.key`.
-    pub fn key(&mut self, key: &str) {
+    pub(crate) fn key(&mut self, key: &str) {
         let text = if key.chars().count() == 1 { key } else { "" };
         let down = if text.is_empty() { "rawKeyDown" } else { "keyDown" };
         self.ask("Input.dispatchKeyEvent", json!({"type": down, "key": key, "text": text}));
@@ -158,7 +158,7 @@ impl Browser {
     }
 
     /// Clicks in the middle of the first element that a selector finds.
-    pub fn click(&mut self, selector: &str) {
+    pub(crate) fn click(&mut self, selector: &str) {
         let script = format!(
             "(() => {{ const e = document.querySelector({selector:?}); if (!e) return null; \
              e.scrollIntoView({{block: 'nearest'}}); const r = e.getBoundingClientRect(); \
@@ -173,7 +173,7 @@ impl Browser {
     }
 
     /// Writes a picture of the window as PNG.
-    pub fn screenshot(&mut self, file: &Path) {
+    pub(crate) fn screenshot(&mut self, file: &Path) {
         let answer = self.ask("Page.captureScreenshot", json!({"format": "png"}));
         let png = base64(answer["data"].as_str().expect("a picture"));
         assert!(png.starts_with(b"\x89PNG"), "it is no PNG");
@@ -212,19 +212,19 @@ fn base64(text: &str) -> Vec<u8> {
 }
 
 /// A folder that goes with its owner.
-pub mod tempdir {
+pub(crate) mod tempdir {
     use std::path::{Path, PathBuf};
 
     /// It is empty at first.
-    pub struct Folder(PathBuf);
+    pub(crate) struct Folder(PathBuf);
 
     impl Folder {
-        pub fn new(what: &str) -> Folder {
+        pub(crate) fn new(what: &str) -> Folder {
             let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{what}-{}", std::process::id()));
             std::fs::create_dir_all(&path).expect("a folder for the test");
             Folder(path)
         }
-        pub fn path(&self) -> &Path {
+        pub(crate) fn path(&self) -> &Path {
             &self.0
         }
     }
