@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use browser::Browser;
 use browser::tempdir::Folder;
 
-
 mod browser;
 
 /// The race of NVIDIA/OpenShell#5195.
