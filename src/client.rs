@@ -1,19 +1,22 @@
 //! The client: a host of its own that calls the gateway as a user's command line would.
 //!
 //! The script puts operations into its queue; each becomes a task with one gRPC call. What was asked (`op`) and what
-//! came back (`reply`) are entries of the trace, and the replies can be waited for.
+//! came back (`reply`) are entries of the trace, and the replies can be waited for. A list and a watch show more than
+//! one state: each is an entry `seen`, named after the call.
 use crate::BoxError;
 use crate::gateway::phases::phase_name;
+use crate::gateway::record::Row;
 use crate::pb::openshell::{
-    CreateSandboxRequest, DeleteSandboxRequest, OpenRelayRequest, SandboxRef, SandboxResponse, SandboxSpec,
-    delete_sandbox_response::Outcome, open_shell_client::OpenShellClient,
+    CreateSandboxRequest, DeleteSandboxRequest, ListSandboxesRequest, OpenRelayRequest, Sandbox, SandboxRef,
+    SandboxResponse, SandboxSpec, delete_sandbox_response::Outcome, open_shell_client::OpenShellClient,
 };
 use indexmap::IndexMap;
 use photofinish_sim::trace::{EntryId, Trace};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::Notify;
 use tonic::transport::Channel;
-use tonic::{Code, Status};
+use tonic::{Code, Status, Streaming};
 
 /// What a client may ask of the gateway about one sandbox.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +31,10 @@ pub enum Call {
     Delete,
     /// GetSandbox.
     Get,
+    /// ListSandboxes of the workspace.
+    List,
+    /// WatchSandbox, from its first answer on until the sandbox is gone; a stream that breaks is opened again.
+    Watch,
     /// OpenRelay: a session (an exec, say) through the gateway to the sandbox's supervisor.
     Relay,
 }
@@ -41,6 +48,8 @@ impl Call {
             Call::Stop => "stop",
             Call::Delete => "delete",
             Call::Get => "get",
+            Call::List => "list",
+            Call::Watch => "watch",
             Call::Relay => "relay",
         }
     }
@@ -53,7 +62,7 @@ pub struct Reply {
     pub code: Code,
     /// The error's message, or the outcome of a delete, or the output of a relay.
     pub message: String,
-    /// Phase in the reply, for calls that return the sandbox.
+    /// Phase in the reply, for calls that return the sandbox; a watch's is that of its first answer.
     pub phase: Option<&'static str>,
     /// The trace's entry of this reply.
     pub entry: EntryId,
@@ -133,11 +142,12 @@ async fn perform(op: Op, gateway: Channel, trace: &Trace) -> (OpId, Reply) {
         .field("id", op.id)
         .field("sandbox", &op.sandbox)
         .record();
-    let result = call(&op, gateway).await;
-    let (code, message, phase) = match result {
-        Ok((message, phase)) => (Code::Ok, message, phase),
-        Err(status) => (status.code(), status.message().to_owned(), None),
+    let seen = Seen { trace, call: name, id: op.id };
+    let (code, answer) = match call(&op, gateway, &seen).await {
+        Ok(answer) => (Code::Ok, answer),
+        Err(status) => (status.code(), Answer { message: status.message().to_owned(), ..Answer::default() }),
     };
+    let Answer { message, phase, version } = answer;
     let mut text = format!("client: {name} {} -> {}", op.sandbox, code_name(code));
     if let Some(phase) = phase {
         text += &format!(" ({phase})");
@@ -148,14 +158,55 @@ async fn perform(op: Op, gateway: Channel, trace: &Trace) -> (OpId, Reply) {
     let draft = trace.entry("reply", name).text(text).field("id", op.id).field("sandbox", &op.sandbox);
     let draft = draft.field("code", code as i32).field("message", &message).field("asked", asked);
     let entry = match phase {
-        Some(phase) => draft.field("phase", phase),
+        Some(phase) => draft.field("phase", phase).field("version", version),
         None => draft,
     }
     .record();
     (op.id, Reply { code, message, phase, entry })
 }
 
-async fn call(op: &Op, gateway: Channel) -> Result<(String, Option<&'static str>), Status> {
+/// What a call that succeeded has answered.
+#[derive(Default)]
+struct Answer {
+    message: String,
+    phase: Option<&'static str>,
+    /// Of the row.
+    version: u64,
+}
+
+impl Answer {
+    fn says(message: impl Into<String>) -> Answer {
+        Answer { message: message.into(), ..Answer::default() }
+    }
+    fn shows(sandbox: Option<&Sandbox>) -> Answer {
+        let Some(sandbox) = sandbox else { return Answer::default() };
+        let phase = sandbox.status.as_ref().map(|s| phase_name(s.phase()));
+        Answer { phase, version: sandbox.version(), ..Answer::default() }
+    }
+}
+
+/// Notes what lists and watches show.
+struct Seen<'t> {
+    trace: &'t Trace,
+    call: &'static str,
+    id: OpId,
+}
+
+impl Seen<'_> {
+    fn note(&self, sandbox: &Sandbox) {
+        let Answer { phase: Some(phase), version, .. } = Answer::shows(Some(sandbox)) else { return };
+        let (call, name) = (self.call, sandbox.name());
+        let draft = self.trace.entry("seen", call).text(format!("client: {call} shows {name} {phase}"));
+        let draft = draft.field("id", self.id).field("sandbox", name).field("sandbox_id", sandbox.id());
+        draft.field("phase", phase).field("version", version).record();
+    }
+    fn gone(&self, name: &str) {
+        let draft = self.trace.entry("seen", self.call).text(format!("client: {} of {name} has ended", self.call));
+        draft.field("id", self.id).field("sandbox", name).record();
+    }
+}
+
+async fn call(op: &Op, gateway: Channel, seen: &Seen<'_>) -> Result<Answer, Status> {
     let mut client = OpenShellClient::new(gateway);
     let (name, workspace) = (op.sandbox.clone(), op.workspace.clone());
     let the = SandboxRef { name: name.clone(), workspace: workspace.clone() };
@@ -167,27 +218,67 @@ async fn call(op: &Op, gateway: Channel) -> Result<(String, Option<&'static str>
         Call::Start => client.start_sandbox(the).await?,
         Call::Stop => client.stop_sandbox(the).await?,
         Call::Get => client.get_sandbox(the).await?,
+        Call::List => {
+            let sandboxes = client.list_sandboxes(ListSandboxesRequest { workspace }).await?.into_inner().sandboxes;
+            sandboxes.iter().for_each(|sandbox| seen.note(sandbox));
+            return Ok(Answer::says(format!("{} sandboxes", sandboxes.len())));
+        }
+        Call::Watch => {
+            let mut states = client.watch_sandbox(the).await?.into_inner();
+            let first = states.message().await?.ok_or_else(|| Status::unavailable("the watch ended at once"))?;
+            let answer = Answer::shows(first.sandbox.as_ref());
+            first.sandbox.iter().for_each(|sandbox| seen.note(sandbox));
+            tokio::spawn(watch(client, op.sandbox.clone(), op.workspace.clone(), states, seen.trace.clone(), seen.id));
+            return Ok(answer);
+        }
         Call::Delete => {
             let request = DeleteSandboxRequest { name, workspace, allow_missing: false };
             let outcome = client.delete_sandbox(request).await?.into_inner().outcome();
-            let word = match outcome {
+            return Ok(Answer::says(match outcome {
                 Outcome::Completed => "completed",
                 Outcome::Accepted => "accepted",
                 Outcome::AlreadyAbsent => "already absent",
                 Outcome::Unspecified => "unspecified",
-            };
-            return Ok((word.to_owned(), None));
+            }));
         }
         Call::Relay => {
             let request = OpenRelayRequest { name, workspace, command: "true".to_owned() };
-            return Ok((client.open_relay(request).await?.into_inner().output, None));
+            return Ok(Answer::says(client.open_relay(request).await?.into_inner().output));
         }
     };
-    Ok((String::new(), phase_of(&sandbox.into_inner())))
+    Ok(Answer::shows(sandbox.into_inner().sandbox.as_ref()))
 }
 
-fn phase_of(r: &SandboxResponse) -> Option<&'static str> {
-    r.sandbox.as_ref()?.status.as_ref().map(|s| phase_name(s.phase()))
+/// How long a client waits before it opens a broken watch again.
+const REOPEN: Duration = Duration::from_secs(1);
+
+/// Follows a watch to the end of its sandbox.
+async fn watch(
+    mut client: OpenShellClient<Channel>,
+    name: String,
+    workspace: String,
+    mut states: Streaming<SandboxResponse>,
+    trace: Trace,
+    id: OpId,
+) {
+    let seen = Seen { trace: &trace, call: Call::Watch.name(), id };
+    loop {
+        match states.message().await {
+            Ok(Some(state)) => state.sandbox.iter().for_each(|sandbox| seen.note(sandbox)),
+            Ok(None) => return seen.gone(&name),
+            Err(_) => loop {
+                tokio::time::sleep(REOPEN).await;
+                match client.watch_sandbox(SandboxRef { name: name.clone(), workspace: workspace.clone() }).await {
+                    Ok(reopened) => {
+                        states = reopened.into_inner();
+                        break;
+                    }
+                    Err(status) if status.code() == Code::NotFound => return seen.gone(&name),
+                    Err(_) => {}
+                }
+            },
+        }
+    }
 }
 
 /// The code's name as gRPC documents write it: `FAILED_PRECONDITION`.

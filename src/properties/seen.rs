@@ -4,29 +4,46 @@ use std::collections::BTreeMap;
 
 use photofinish::property::Tally;
 use photofinish::temporal::Statement;
+use photofinish_sim::trace::Entry;
 
 use super::{Change, Snapshots, accepted, says};
 
 /// No Get, List or Watch shows Provisioning after Stopped without an accepted start in between.
+///
+/// What a client sees was on its way for a while. The versions of the row tell whether it is from before that start,
+/// or from before the Stopped that another call has shown.
 pub(super) fn seen_stopped_stays() -> Statement {
     Statement::new(|entries| {
         let mut tally = Tally::default();
-        let mut seen: BTreeMap<&str, u64> = BTreeMap::new();
+        // By sandbox: the first entry that showed it Stopped and the row's version then; by id: version of the last
+        // commit; by sandbox: that version when a start was accepted.
+        let mut seen: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+        let (mut committed, mut begun) = (BTreeMap::new(), BTreeMap::<&str, u64>::new());
         for e in entries {
             if let Some(name) = accepted(e, &["create", "start", "delete"]) {
                 seen.remove(name);
+                let version = e.field("sandbox_id").and_then(|id| committed.get(id)).copied().unwrap_or_default();
+                begun.insert(name, version);
+                continue;
+            }
+            if says(e, "store commit").is_some()
+                && let (Some(id), Some(version)) = (e.field("id"), number(e, "resource_version"))
+            {
+                committed.insert(id, version);
                 continue;
             }
             let shown = e.kind == "seen" || e.kind == "reply" && e.field("code") == Some("0");
             let (Some(name), Some(phase)) = (e.field("sandbox"), e.field("phase")) else { continue };
-            if !shown {
+            let version = number(e, "version");
+            if !shown || version.is_some_and(|v| begun.get(name).is_some_and(|begun| v < *begun)) {
                 continue;
             }
             if phase == "Stopped" {
-                seen.entry(name).or_insert(e.id);
+                seen.entry(name).or_insert((e.id, version.unwrap_or_default()));
                 tally.judged();
             } else if phase == "Provisioning"
-                && let Some(before) = seen.get(name)
+                && let Some((before, then)) = seen.get(name)
+                && version.is_none_or(|v| v > *then)
             {
                 let why =
                     format!("{} shows {name} Provisioning after it was seen Stopped, and nobody started it", e.name);
@@ -35,6 +52,10 @@ pub(super) fn seen_stopped_stays() -> Statement {
         }
         tally.verdict()
     })
+}
+
+fn number(e: &Entry, field: &str) -> Option<u64> {
+    e.field(field)?.parse().ok()
 }
 
 /// I13.

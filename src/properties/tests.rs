@@ -58,6 +58,13 @@ fn trace(words: &str) -> Vec<Entry> {
             ["seen", phase] => {
                 ("seen", "watch".to_owned(), String::new(), owned(&[("sandbox", "demo"), ("phase", phase)]))
             }
+            ["seen", call, phase, version] => {
+                let fields = owned(&[("sandbox", "demo"), ("phase", phase), ("version", version)]);
+                ("seen", call.to_owned(), String::new(), fields)
+            }
+            ["version", version] => {
+                log("store commit op=x", &[("id", "id"), ("phase", "Starting"), ("resource_version", version)])
+            }
             ["cr", state, ref marker @ ..] => (
                 oracle::STATE,
                 "resource".to_owned(),
@@ -355,6 +362,13 @@ fn a_client_that_saw_stopped_sees_no_provisioning_before_a_start_is_accepted() {
             ("ask stop; ok stop Stopped; ask get; ok get Provisioning; end", "3"),
             ("seen Stopped; acc start; seen Starting; seen Provisioning; end", "+"),
             ("seen Provisioning; seen Ready; end", "-"),
+            ("seen list Stopped 4; seen watch Provisioning 5; end", "1"),
+            ("seen watch Stopped 4; seen list Provisioning 5; end", "1"),
+            // A state from before the one that was seen already, by another call: it was on its way.
+            ("seen list Stopped 4; seen watch Provisioning 3; end", "+"),
+            // The same of a start: Stopped was on its way when the start was accepted.
+            ("version 5; acc start; seen watch Stopped 4; seen watch Starting 5; seen watch Provisioning 6; end", "-"),
+            ("version 5; acc start; seen watch Stopped 6; seen watch Provisioning 7; end", "3"),
         ],
     );
 }
