@@ -20,6 +20,8 @@ use super::rows::By;
 use super::store::StoreError;
 
 const SCAN: Duration = Duration::from_secs(1);
+/// Attempts at a row that others write too.
+const ATTEMPTS: u32 = 3;
 const RECLAIM_CALL: Duration = Duration::from_secs(30);
 const RECLAIM_CLAIM_MS: i64 = 35_000;
 const RECLAIM_RETRY_MS: i64 = 5_000;
@@ -142,23 +144,37 @@ async fn reclaim(gateway: &Gateway, row: Sandbox, _gate: Held) -> Result<(), Sto
         Err(_) => Some(format!("the driver did not stop it within {} s", RECLAIM_CALL.as_secs())),
     };
     let _lock = gateway.mutations.lock(id).await;
-    let written = gateway.rows.update(By::Deadline, "reclaim-result", id, claimed.version(), |row| {
-        let now_ms = gateway.rows.now_ms();
-        let attempt = row.status_mut().provisioning.get_or_insert_default();
-        match error {
-            None => {
-                (attempt.cleanup_completed_time_ms, attempt.cleanup_retry_time_ms) = (now_ms, 0);
-                attempt.cleanup_error.clear();
-            }
-            Some(error) => {
-                attempt.cleanup_retry_time_ms = now_ms + RECLAIM_RETRY_MS;
-                attempt.cleanup_error = error;
-            }
+    for _ in 0..ATTEMPTS {
+        // The stop's own snapshots have written the row since: the claim's version would never fit.
+        let Some(now) = gateway.rows.get(id)?.filter(|now| is_reclaimed_by(now, &claimed)) else { return Ok(()) };
+        let settle = |row: &mut Sandbox| reclaimed(row, error.as_deref(), gateway.rows.now_ms());
+        match gateway.rows.update(By::Deadline, "reclaim-result", id, now.version(), settle) {
+            Err(StoreError::Conflict { .. }) => {}
+            Ok(_) | Err(StoreError::NotFound { .. }) => return Ok(()),
+            Err(e) => return Err(e),
         }
-    });
-    match written {
-        Ok(_) | Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => Ok(()),
-        Err(e) => Err(e),
+    }
+    Ok(())
+}
+
+/// Is this row still in the attempt whose compute was claimed?
+fn is_reclaimed_by(row: &Sandbox, claimed: &Sandbox) -> bool {
+    let attempt = |row: &Sandbox| row.status.as_ref().and_then(|s| s.provisioning.clone()).map(|p| p.attempt_id);
+    row.error_kind() == Some(ErrorKind::TimedOut { cleanup_done: false }) && attempt(row) == attempt(claimed)
+}
+
+/// Notes what came of a reclaim.
+fn reclaimed(row: &mut Sandbox, error: Option<&str>, now_ms: i64) {
+    let attempt = row.status_mut().provisioning.get_or_insert_default();
+    match error {
+        None => {
+            (attempt.cleanup_completed_time_ms, attempt.cleanup_retry_time_ms) = (now_ms, 0);
+            attempt.cleanup_error.clear();
+        }
+        Some(error) => {
+            attempt.cleanup_retry_time_ms = now_ms + RECLAIM_RETRY_MS;
+            attempt.cleanup_error = error.into();
+        }
     }
 }
 
@@ -232,6 +248,23 @@ mod tests {
         assert!(!wants_reclaim(&r, 334_999) && wants_reclaim(&r, 335_000));
         r.status_mut().provisioning.as_mut().unwrap().cleanup_completed_time_ms = 1;
         assert!(!wants_reclaim(&r, i64::MAX));
+    }
+
+    #[test]
+    fn what_came_of_a_reclaim_is_noted_whoever_wrote_the_row_meanwhile_unless_it_is_another_attempt() {
+        let mut claimed = row(SandboxPhase::Starting, 0);
+        expire(&mut claimed, 300_000);
+        let mut later = claimed.clone();
+        later.meta_mut().resource_version += 3;
+        assert!(is_reclaimed_by(&later, &claimed));
+        let mut started = row(SandboxPhase::Starting, 400_000);
+        started.status_mut().provisioning.as_mut().unwrap().attempt_id = "another".into();
+        assert!(!is_reclaimed_by(&started, &claimed), "a start came in between");
+        reclaimed(&mut later, Some("it does not end"), 310_000);
+        assert!(!wants_reclaim(&later, 314_999) && wants_reclaim(&later, 315_000), "it is tried again");
+        reclaimed(&mut later, None, 320_000);
+        assert_eq!(later.error_kind(), Some(ErrorKind::TimedOut { cleanup_done: true }));
+        assert!(!is_reclaimed_by(&later, &claimed), "it is done");
     }
 
     #[test]
