@@ -103,6 +103,8 @@ struct State {
     policy: Policy,
     pins: Pins,
     asks_all: bool,
+    /// Points that took their default are not remembered.
+    forgets: bool,
     /// Delays for whole families of points, the newest last: [`Choices::slow`].
     slow: Vec<(String, Duration)>,
     trace: Trace,
@@ -130,7 +132,16 @@ impl Choices {
         let policy = Policy { source, allowed };
         let asks_all = matches!(source, Source::Swarm(..));
         let (asked, problems) = (IndexMap::new(), Vec::new());
-        Choices(Arc::new(Mutex::new(State { policy, pins, asks_all, slow: Vec::new(), trace, asked, problems })))
+        Choices(Arc::new(Mutex::new(State {
+            policy,
+            pins,
+            asks_all,
+            forgets: false,
+            slow: Vec::new(),
+            trace,
+            asked,
+            problems,
+        })))
     }
 
     /// The same, where whoever asks for few kinds of faults by default is to ask for all: to learn what could be pinned.
@@ -195,6 +206,12 @@ impl Choices {
         }
     }
 
+    /// Whether points that took their default are remembered, as they are at first. A long run may do without: their
+    /// answers are found again, but [`Choices::points`] does not tell of them.
+    pub fn remember_defaults(&self, remember: bool) {
+        self.state().forgets = !remember;
+    }
+
     /// All points asked for so far, in the order of their first question.
     pub fn points(&self) -> Vec<Point> {
         self.state().asked.iter().map(|(key, asked)| asked.point(key)).collect()
@@ -246,6 +263,9 @@ impl Choices {
             let (value, default) = (kind.show(answer), kind.show(kind.default()));
             let draft = state.trace.entry("choice", key.to_owned()).text(format!("{key}={value}"));
             draft.field("value", value).field("default", default).record();
+        }
+        if state.forgets && !pinned && answer == kind.default() {
+            return answer;
         }
         let at_ns = crate::state::now().as_nanos() as u64;
         state.asked.insert(key.to_owned(), Asked { kind, answer, pinned, at_ns });

@@ -30,6 +30,19 @@ fn a_benign_run_takes_every_default() {
 }
 
 #[test]
+fn what_is_not_remembered_is_answered_the_same_again() {
+    let (remembers, forgets) = (seeded(7), seeded(7));
+    forgets.remember_defaults(false);
+    let keys: Vec<String> = (0..50).map(|n| format!("k#{n}")).collect();
+    for key in keys.iter().chain(&keys) {
+        assert_eq!(remembers.delay(key, &SPEC), forgets.delay(key, &SPEC), "{key}");
+    }
+    let drawn: Vec<_> = remembers.points().into_iter().filter(|p| p.taken != p.default).map(|p| p.key).collect();
+    assert_eq!(forgets.points().into_iter().map(|p| p.key).collect::<Vec<_>>(), drawn);
+    assert!(!drawn.is_empty() && drawn.len() < keys.len());
+}
+
+#[test]
 fn answers_depend_on_seed_and_key_but_not_on_the_order_of_questions() {
     let keys: Vec<String> = (0..200).map(|n| format!("k#{n}")).collect();
     let (forth, back) = (seeded(7), seeded(7));

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt::{self, Display};
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -84,10 +84,15 @@ struct Inner {
     /// Entries that could not wait for `log`.
     late: Mutex<Vec<Entry>>,
     observer: OnceLock<Observer>,
+    filter: Mutex<Option<Filter>>,
+    /// Is there a filter? Most traces have none, and then nobody asks for its lock.
+    is_filtered: AtomicBool,
 }
 
 /// Looks at entries as they are recorded.
 type Observer = Box<dyn Fn(&Entry) + Send + Sync>;
+/// Says which entries are kept.
+type Filter = Box<dyn FnMut(&Entry) -> bool + Send>;
 
 const NO_CAUSE: u64 = u64::MAX;
 
@@ -123,6 +128,8 @@ impl Trace {
             log: Mutex::new(log),
             late: Mutex::default(),
             observer: OnceLock::new(),
+            filter: Mutex::default(),
+            is_filtered: AtomicBool::new(false),
         }))
     }
 
@@ -130,6 +137,31 @@ impl Trace {
     /// of its own, which it is shown, too. A trace has one observer; false: it has one already.
     pub fn observe(&self, observer: impl Fn(&Entry) + Send + Sync + 'static) -> bool {
         self.0.observer.set(Box::new(observer)).is_ok()
+    }
+
+    /// From now on only entries that `filter` says yes to are recorded: a long run's trace would not fit into its memory.
+    /// The filter sees each entry, so it may count what it leaves out; it must not record. What is left out is not part
+    /// of the run's hash, and its [id](Draft::record) is that of the entry before. Panics are always recorded.
+    pub fn keep(&self, filter: impl FnMut(&Entry) -> bool + Send + 'static) {
+        self.set_filter(Some(Box::new(filter)));
+    }
+
+    /// From now on every entry is recorded, as from the beginning.
+    pub fn keep_all(&self) {
+        self.set_filter(None);
+    }
+
+    fn set_filter(&self, filter: Option<Filter>) {
+        self.0.is_filtered.store(filter.is_some(), Ordering::Relaxed);
+        *self.0.filter.lock().unwrap_or_else(PoisonError::into_inner) = filter;
+    }
+
+    fn is_kept(&self, entry: &Entry) -> bool {
+        if !self.0.is_filtered.load(Ordering::Relaxed) {
+            return true;
+        }
+        let mut filter = self.0.filter.lock().unwrap_or_else(PoisonError::into_inner);
+        filter.as_mut().is_none_or(|keeps| keeps(entry))
     }
 
     /// Begins an entry. Time is now, the host is the one that runs now, the cause is the ambient one.
@@ -255,8 +287,11 @@ impl Draft<'_> {
         self
     }
 
-    /// Appends it to the trace. Once the trace's memory is full nothing is appended: the id is then the last entry's.
+    /// Appends it to the trace, unless a [filter](Trace::keep) leaves it out. Once the trace's memory is full nothing is appended: the id is then the last entry's.
     pub fn record(self) -> EntryId {
+        if !self.trace.is_kept(&self.entry) {
+            return (self.trace.len() as EntryId).saturating_sub(1);
+        }
         let Some(observer) = self.trace.0.observer.get() else { return self.trace.lock().push(self.entry) };
         let mut entry = self.entry.clone();
         entry.id = self.trace.lock().push(self.entry);
@@ -346,6 +381,25 @@ impl Drop for Locked<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_filter_leaves_entries_out_and_may_count_them() {
+        let trace = Trace::new();
+        let first = trace.entry("log", "info").text("one").record();
+        let (seen, all) = (Arc::new(AtomicU64::new(0)), trace.hash());
+        let count = seen.clone();
+        trace.keep(move |entry| {
+            count.fetch_add(1, Ordering::Relaxed);
+            entry.name == "warn"
+        });
+        assert_eq!(trace.entry("log", "info").text("two").record(), first, "nothing new to refer to");
+        assert_eq!(trace.hash(), all, "what is left out is no part of the run");
+        assert_eq!(trace.entry("log", "warn").text("three").record(), first + 1);
+        trace.entry("panic", "panic").record_even_if_busy();
+        trace.keep_all();
+        trace.entry("log", "info").text("four").record();
+        assert_eq!((trace.len(), seen.load(Ordering::Relaxed)), (4, 2));
+    }
 
     #[test]
     fn ids_count_from_zero_and_defaults_are_filled_in() {
