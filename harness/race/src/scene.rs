@@ -57,13 +57,8 @@ impl From<Stuck> for StepError {
 pub enum Held {
     /// A watch stream, by its key.
     Stream(String),
-    /// One direction of a link.
-    Link {
-        /// Sender.
-        from: String,
-        /// Receiver.
-        to: String,
-    },
+    /// One direction of links, as sender and receiver: several where one of them is replicated.
+    Links(Vec<(String, String)>),
 }
 
 /// The running world of one run, as steps see it.

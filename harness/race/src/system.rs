@@ -42,6 +42,10 @@ pub trait System: Sync + 'static {
     }
     /// Hosts of the world for this cluster: `crash:`, `cut:`, `delay:` and others check names against them.
     fn hosts(&self, cluster: &Cluster) -> Vec<String>;
+    /// The processes that a script means by this host's name: all of them, where it is replicated.
+    fn processes(&self, _cluster: &Cluster, host: &str) -> Vec<String> {
+        vec![host.to_owned()]
+    }
     /// Watch streams that `hold:` may name, as `<client host>/<plural>`, e.g. `driver/sandboxes`.
     fn streams(&self, _cluster: &Cluster) -> Vec<String> {
         Vec::new()
@@ -301,6 +305,16 @@ impl<'a> Scope<'a> {
     pub fn known(&self, kind: &'static str, node: &Node) -> Result<String, Mistake> {
         let names = self.names.get(kind);
         node.word(kind, names.into_iter().flatten().map(String::as_str)).map(str::to_owned)
+    }
+    /// The processes that a host's name stands for.
+    pub(crate) fn processes(&self, host: &str) -> Vec<String> {
+        self.system.processes(self.cluster, host)
+    }
+    /// The links that two hosts' names stand for: from each process of the one to each of the other.
+    pub(crate) fn links(&self, from: &str, to: &str) -> Vec<(String, String)> {
+        let to = self.processes(to);
+        let all = self.processes(from).into_iter();
+        all.flat_map(|from| to.iter().map(move |to| (from.clone(), to.clone())).collect::<Vec<_>>()).collect()
     }
     /// Makes a name that no step wrote.
     pub(crate) fn note(&mut self, kind: &'static str, name: String) {

@@ -234,6 +234,12 @@ fn a_mistake_in_a_file() {
         ("set: 1", "skew: {host: client, by: -2h}", "4:30", "at most an hour"),
         ("check:", "chek:", "5:1", "did you mean `check`?"),
         ("summary:", "cluster: {speed: fsat}\nsummary:", "2:18", "did you mean `fast`?"),
+        (
+            "summary:",
+            "fails-without: {of: slow, off: [retry], violates: [set-succeeds]}\nsummary:",
+            "2:21",
+            "unknown cluster of this scenario `slow`",
+        ),
         ("summary:", "also: [{speed: fast}]\nsummary:", "2:8", "differs from `cluster`"),
         ("summary:", "summary: x\nsummary:", "3:1", "here twice"),
         (

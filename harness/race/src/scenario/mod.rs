@@ -16,6 +16,7 @@
 //!   - {off: [retry], violates: [reply-comes]}     # off: proposed = all that are proposed, that is, as reported
 //! closed-by: [retry, [a, b]]              # each of these, added to the code as reported, makes it hold
 //! fails-with: {mutant: retry-for-ever, violates: [reply-comes]}    # guard
+//!                                         # maps of fails-without, fails-with, failing-seeds: `of: [base]` names the clusters meant
 //! failing-writes:                         # crash points: one more run for each; these fail as reported
 //!   - {after: server/stop#3, violates: [reply-comes], closed-by: [retry]}
 //! failing-seeds: [51, {seed: 102, violates: [reply-comes]}]        # flow: fails as reported for these seeds
@@ -182,12 +183,24 @@ pub struct FailingWrite {
 pub fn read(system: &dyn System, source: &Arc<Source>) -> Result<Vec<Scenario>, BadInput> {
     let read = || -> Result<Vec<Scenario>, Mistake> {
         let root = Node::read(&source.text)?;
-        clusters(system, &root)?
-            .into_iter()
-            .map(|(variant, cluster)| scenario(system, source, &root, variant, cluster))
-            .collect()
+        let clusters = clusters(system, &root)?;
+        let variants: Vec<&str> = clusters.iter().map(|(variant, _)| variant.as_deref().unwrap_or(BASE)).collect();
+        let read = |(variant, cluster): &(Option<String>, Cluster)| {
+            scenario(system, source, &root, variant.clone(), cluster.clone(), &variants)
+        };
+        clusters.iter().map(read).collect()
     };
     read().map_err(|mistake| mistake.within(&source.path, &source.text))
+}
+
+/// What `of:` calls the cluster of `cluster:`.
+const BASE: &str = "base";
+
+/// Is the side that these fields tell meant for this variant? `of: [VARIANT, ...]`; without it, it is meant for all.
+fn is_meant(fields: &mut Fields<'_>, variant: Option<&str>, variants: &[&str]) -> Result<bool, Mistake> {
+    let Some(node) = fields.optional("of") else { return Ok(true) };
+    let meant = words(node, "cluster of this scenario", variants)?;
+    Ok(meant.iter().any(|name| name == variant.unwrap_or(BASE)))
 }
 
 /// The cluster of `cluster:`, and those of `also:` with their variants' names.
@@ -235,6 +248,7 @@ fn scenario(
     root: &Node,
     variant: Option<String>,
     cluster: Cluster,
+    variants: &[&str],
 ) -> Result<Scenario, Mistake> {
     let mut fields = root.fields("a scenario, that is, a map")?;
     let base = fields.required("scenario")?;
@@ -297,7 +311,7 @@ fn scenario(
     if let Some(node) = fields.optional("except") {
         scenario.except = exceptions(node, &all)?;
     }
-    sides(&mut scenario, &mut fields, system.switches(), &all)?;
+    sides(&mut scenario, &mut fields, system.switches(), &all, variants)?;
     fields.finish()?;
     Ok(scenario)
 }
@@ -311,6 +325,7 @@ fn sides(
     fields: &mut Fields<'_>,
     switches: &[Switch],
     properties: &[Property],
+    variants: &[&str],
 ) -> Result<(), Mistake> {
     let named = |keep: fn(&SwitchKind) -> bool| -> Vec<&str> {
         switches.iter().filter(|s| keep(&s.kind)).map(|s| s.name).collect()
@@ -348,35 +363,50 @@ fn sides(
                 .flat_map(|name| if name == ALL_PROPOSED { proposed.clone() } else { vec![name.as_str()] })
                 .map(str::to_owned)
                 .collect();
-            let off = Vec::from_iter(off);
-            scenario.fails_without.push(FailsWithout { off, violates: violates(&mut fields)? });
+            let side = FailsWithout { off: Vec::from_iter(off), violates: violates(&mut fields)? };
+            if is_meant(&mut fields, scenario.variant.as_deref(), variants)? {
+                scenario.fails_without.push(side);
+            }
             fields.finish()?;
         }
     }
     if let Some(node) = fields.optional("closed-by") {
+        // Where it holds as reported, there is nothing to be closed.
+        let fails = variants.len() == 1 || !scenario.fails_without.is_empty();
         for node in node.list("a list of remedies, or of lists of remedies")? {
-            scenario.closed_by.push(words(node, "remedy", &remedies)?);
+            let closing = words(node, "remedy", &remedies)?;
+            if fails {
+                scenario.closed_by.push(closing);
+            }
         }
     }
     if let Some(node) = fields.optional("fails-with") {
         for node in node.one_or_more() {
             let mut fields = node.fields("{mutant: NAME, violates: [properties]}")?;
             let mutant = fields.required("mutant")?.word("mutant", mutants.iter().copied())?.to_owned();
-            scenario.fails_with.push(FailsWith { mutant, violates: violates(&mut fields)? });
+            let side = FailsWith { mutant, violates: violates(&mut fields)? };
+            if is_meant(&mut fields, scenario.variant.as_deref(), variants)? {
+                scenario.fails_with.push(side);
+            }
             fields.finish()?;
         }
     }
     if let Some(node) = fields.optional("failing-seeds") {
         for node in node.list("a list of seeds")? {
-            scenario.failing_seeds.push(if node.is_map() {
-                let mut fields = node.fields("{seed: N, violates: [properties]}")?;
-                let seed = fields.required("seed")?.number("a seed, that is, a whole number")?;
-                let seed = FailingSeed { seed, violates: violates(&mut fields)? };
-                fields.finish()?;
-                seed
-            } else {
-                FailingSeed { seed: node.number("a seed, that is, a whole number")?, violates: Vec::new() }
-            });
+            if !node.is_map() {
+                let seed = node.number("a seed, that is, a whole number")?;
+                scenario.failing_seeds.push(FailingSeed { seed, violates: Vec::new() });
+                continue;
+            }
+            let mut fields = node.fields("{seed: N, violates: [properties]}")?;
+            let seed = fields.required("seed")?.number("a seed, that is, a whole number")?;
+            let exactly = fields.optional("violates").is_some();
+            let violates = if exactly { violates(&mut fields)? } else { Vec::new() };
+            let seed = FailingSeed { seed, violates };
+            if is_meant(&mut fields, scenario.variant.as_deref(), variants)? {
+                scenario.failing_seeds.push(seed);
+            }
+            fields.finish()?;
         }
     }
     if let Some(node) = fields.optional("failing-writes") {

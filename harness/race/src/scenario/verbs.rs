@@ -146,7 +146,8 @@ fn crash_points(node: &Node, scope: &mut Scope<'_>) -> Parsed {
         return Err(section.expected("a name of a-z, 0-9 and `-`: it becomes part of the run's id"));
     }
     let hosts = fields.required("of")?.one_or_more().iter().map(|host| scope.known("host", host));
-    let hosts = hosts.collect::<Result<_, _>>()?;
+    let hosts = hosts.collect::<Result<Vec<_>, _>>()?;
+    let hosts = hosts.iter().flat_map(|host| scope.processes(host)).collect();
     fields.finish()?;
     Ok(Box::new(WatchWrites(Some((name, hosts)))))
 }
@@ -282,7 +283,7 @@ fn hold(node: &Node, scope: &mut Scope<'_>) -> Parsed {
         (Some(stream), None) => Held::Stream(scope.known("stream", stream)?),
         (None, Some(link)) => {
             let (from, to) = direction(link, scope)?;
-            Held::Link { from, to }
+            Held::Links(scope.links(&from, &to))
         }
         _ => return Err(node.expected("either `watch` or `link`")),
     };
@@ -291,7 +292,7 @@ fn hold(node: &Node, scope: &mut Scope<'_>) -> Parsed {
             .label("second hold of this name")
             .help("release it first, or give this hold another name"));
     }
-    if matches!(what, Held::Link { .. }) {
+    if matches!(what, Held::Links(_)) {
         scope.declare(LINK_HOLD, name)?;
     }
     scope.declare(HELD, name)?;
@@ -307,8 +308,10 @@ impl Action for Hold {
             Held::Stream(stream) => {
                 scene.gates.hold(stream, &self.name).map_err(|e| StepError::Impossible(e.into()))?
             }
-            Held::Link { from, to } => {
-                scene.world.hold(from, to)?;
+            Held::Links(links) => {
+                for (from, to) in links {
+                    scene.world.hold(from, to)?;
+                }
             }
         }
         scene.holds.insert(self.name.clone(), self.what.clone());
@@ -382,10 +385,12 @@ impl Action for ReleaseHeld {
             return Err(StepError::impossible(format!("`{}` is not held any more", self.name)));
         };
         match (held, &self.what) {
-            (Held::Link { from, to }, What::All) => {
-                scene.world.release(&from, &to)?;
+            (Held::Links(links), What::All) => {
+                for (from, to) in links {
+                    scene.world.release(&from, &to)?;
+                }
             }
-            (Held::Link { .. }, what) => {
+            (Held::Links(_), what) => {
                 return Err(StepError::impossible(format!("`{}` holds a link: {what:?} is not for links", self.name)));
             }
             (Held::Stream(_), what) => {
@@ -425,8 +430,7 @@ enum LinkFault {
 #[derive(Debug)]
 struct OnLink {
     fault: LinkFault,
-    a: String,
-    b: String,
+    links: Vec<(String, String)>,
 }
 
 fn link(node: &Node, scope: &mut Scope<'_>, fault: LinkFault) -> Parsed {
@@ -446,7 +450,7 @@ fn link(node: &Node, scope: &mut Scope<'_>, fault: LinkFault) -> Parsed {
         }
         LinkFault::Heal | LinkFault::Reset => {}
     }
-    Ok(Box::new(OnLink { fault, a, b }))
+    Ok(Box::new(OnLink { fault, links: scope.links(&a, &b) }))
 }
 
 /// The kind of name of links that a step before this one cut.
@@ -456,21 +460,21 @@ const PAUSED: &str = "paused host";
 
 impl Action for OnLink {
     fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
-        let OnLink { fault, a, b } = self;
-        let done = match fault {
-            LinkFault::Cut => scene.world.cut(a, b),
-            LinkFault::Heal => scene.world.heal(a, b),
-            LinkFault::Reset => scene.world.reset(a, b),
-            LinkFault::Blackhole => scene.world.blackhole(a, b),
-        };
-        Ok(done?)
+        for (a, b) in &self.links {
+            match self.fault {
+                LinkFault::Cut => scene.world.cut(a, b)?,
+                LinkFault::Heal => scene.world.heal(a, b)?,
+                LinkFault::Reset => scene.world.reset(a, b)?,
+                LinkFault::Blackhole => scene.world.blackhole(a, b)?,
+            }
+        }
+        Ok(())
     }
 }
 
 #[derive(Debug)]
 struct Delay {
-    from: String,
-    to: String,
+    links: Vec<(String, String)>,
     by: Duration,
 }
 
@@ -478,18 +482,21 @@ fn delay(node: &Node, scope: &mut Scope<'_>) -> Parsed {
     let mut fields = node.fields("{link: FROM->TO, by: 2s}")?;
     let ((from, to), by) = (direction(fields.required("link")?, scope)?, fields.required("by")?.duration()?);
     fields.finish()?;
-    Ok(Box::new(Delay { from, to, by }))
+    Ok(Box::new(Delay { links: scope.links(&from, &to), by }))
 }
 
 impl Action for Delay {
     fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
-        Ok(scene.world.delay(&self.from, &self.to, self.by)?)
+        for (from, to) in &self.links {
+            scene.world.delay(from, to, self.by)?;
+        }
+        Ok(())
     }
 }
 
 #[derive(Debug)]
 struct Slow {
-    prefix: String,
+    prefixes: Vec<String>,
     by: Duration,
 }
 
@@ -512,13 +519,17 @@ fn slow(node: &Node, scope: &mut Scope<'_>) -> Parsed {
         let verbs = VERBS.join(", ");
         return Err(call_node.expected(&format!("an API verb behind the client, such as driver/GET/pods: {verbs}")));
     }
-    Ok(Box::new(Slow { prefix: format!("call/{call}"), by }))
+    let rest = call.strip_prefix(client).unwrap_or_default();
+    let prefixes = scope.processes(client).iter().map(|client| format!("call/{client}{rest}")).collect();
+    Ok(Box::new(Slow { prefixes, by }))
 }
 
 impl Action for Slow {
     fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
-        scene.choices.slow(&self.prefix, self.by);
-        scene.trace.entry("net", "slow").text(format!("slow {} {}", self.prefix, print_delay(self.by))).record();
+        for prefix in &self.prefixes {
+            scene.choices.slow(prefix, self.by);
+            scene.trace.entry("net", "slow").text(format!("slow {prefix} {}", print_delay(self.by))).record();
+        }
         Ok(())
     }
 }
@@ -552,7 +563,7 @@ fn host(node: &Node, scope: &mut Scope<'_>, fault: HostFault) -> Parsed {
             }
             _ => {}
         }
-        hosts.push(host);
+        hosts.extend(scope.processes(&host));
     }
     Ok(Box::new(OnHosts { fault, hosts }))
 }
@@ -577,7 +588,7 @@ const MOST_SKEW: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
 struct Skew {
-    host: String,
+    hosts: Vec<String>,
     by_ns: i64,
 }
 
@@ -591,11 +602,14 @@ fn skew(node: &Node, scope: &mut Scope<'_>) -> Parsed {
         return Err(by.expected("at most an hour"));
     }
     let ns = span.1.as_nanos() as i64;
-    Ok(Box::new(Skew { host, by_ns: if span.0 { -ns } else { ns } }))
+    Ok(Box::new(Skew { hosts: scope.processes(&host), by_ns: if span.0 { -ns } else { ns } }))
 }
 
 impl Action for Skew {
     fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
-        Ok(scene.world.skew(&self.host, self.by_ns)?)
+        for host in &self.hosts {
+            scene.world.skew(host, self.by_ns)?;
+        }
+        Ok(())
     }
 }
