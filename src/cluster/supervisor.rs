@@ -270,12 +270,8 @@ impl Run {
             gateway_frame::Frame::Accepted(_) => {
                 *accepted = true;
                 self.failures = 0;
-                let report =
-                    ConfigurationReport { instance_id: self.instance_id.clone(), accepted: true, error: String::new() };
-                [Some(supervisor_frame::Frame::Configuration(report)), self.unreported_exit()]
-                    .into_iter()
-                    .flatten()
-                    .collect()
+                // A run that is over has no configuration to tell of.
+                vec![self.unreported_exit().unwrap_or_else(|| self.configuration())]
             }
             gateway_frame::Frame::Relay(relay) => {
                 let output = format!("ran: {}", relay.command);
@@ -287,6 +283,12 @@ impl Run {
             }
             gateway_frame::Frame::Heartbeat(_) => vec![],
         }
+    }
+
+    fn configuration(&self) -> supervisor_frame::Frame {
+        let instance_id = self.instance_id.clone();
+        let report = ConfigurationReport { instance_id, accepted: true, error: String::new() };
+        supervisor_frame::Frame::Configuration(report)
     }
 
     /// The report of an exit that is new or was not acknowledged.

@@ -8,11 +8,12 @@
 //! | `driver-2`, `gateway-2` | the same once more, on the same store (`cluster: {replicas: 2}`) | `api`, `driver-2` |
 //! | `controller` | [`crate::cluster::controller`] | `api` |
 //! | `scheduler`, `kubelet`, `gc` | actors of photofinish-apiserver | `api` |
+//! | `node-lifecycle` | the same, where somebody notices that a node is silent (`cluster: {nodes: watched}`) | `api` |
 //! | `supervisor` | [`crate::cluster::supervisor`], all supervisor Pods | `api`, `gateway` |
 //! | `client` | [`crate::client`] | `gateway` |
 use crate::client::Client;
 use crate::cluster::controller::sandbox::Version;
-use crate::cluster::{controller, supervisor};
+use crate::cluster::{controller, node, supervisor};
 use crate::driver::names;
 use crate::gateway::store::Store;
 use crate::gateway::{self, ScriptedDriver};
@@ -22,7 +23,7 @@ use crate::{BoxError, driver, properties};
 use photofinish::reading::{Reading, Role};
 use photofinish::switch::Switch;
 use photofinish::system::{Builtin, Cluster, ClusterOption, Live, Setup, Stage, System, Verb};
-use photofinish_apiserver::actors::{garbage_collector, kubelet, scheduler};
+use photofinish_apiserver::actors::{garbage_collector, kubelet, node_lifecycle, scheduler};
 use photofinish_apiserver::sim::SimHooks;
 use photofinish_apiserver::{ApiServer, ConnInfo, SandboxVersions};
 use photofinish_sim::choices::DelaySpec;
@@ -38,6 +39,7 @@ use tonic::transport::{Channel, Endpoint};
 use tracing::level_filters::LevelFilter;
 
 mod hands;
+mod idle;
 mod reach;
 mod rig;
 mod sqlite;
@@ -89,6 +91,11 @@ const OPTIONS: &[ClusterOption] = &[
         sentence: "Gateways on one store, each with a driver of its own: of two, the first holds the lease and the second gets all requests and sessions.",
     },
     ClusterOption {
+        name: "nodes",
+        values: &["unwatched", "watched"],
+        sentence: "Watched: the node has heartbeats, and is tainted and emptied when it is silent for long.",
+    },
+    ClusterOption {
         name: "driver",
         values: &["real", "scripted"],
         sentence: "The Kubernetes driver on a cluster, or a driver that plays a stream of snapshots, without a cluster.",
@@ -113,12 +120,15 @@ const SCENARIOS: &[Builtin] = scenarios!(
     "empty-backend-before-first-session",
     "empty-backend-during-create",
     "empty-backend-during-restart",
+    "empty-backend-ends-stopped",
     "empty-backend-stuck-provisioning",
     "eviction-mid-stop",
     "last-event-lost-to-cas",
     "late-bootstrap-completion-erases-stop",
     "late-create-snapshot-after-stopped",
     "late-stop-snapshot-after-stopped",
+    "node-lost-while-ready",
+    "old-exit-report-hits-new-run",
     "periodic-list-mid-stop",
     "relist-hides-delete",
     "replayed-dependency-failure",
@@ -176,7 +186,14 @@ impl System for OpenShell {
             _ => &["api", "scheduler", "kubelet", "gc", "controller", "driver", "gateway", "supervisor", "client"],
         };
         let second: &[&str] = if is_replicated(cluster) { &["driver-2", "gateway-2"] } else { &[] };
-        hosts.iter().chain(second).map(|h| (*h).to_owned()).collect()
+        let watch: &[&str] = if are_nodes_watched(cluster) { &["node-lifecycle"] } else { &[] };
+        hosts.iter().chain(second).chain(watch).map(|h| (*h).to_owned()).collect()
+    }
+    fn processes(&self, cluster: &Cluster, host: &str) -> Vec<String> {
+        match host {
+            "driver" | "gateway" if is_replicated(cluster) => vec![host.to_owned(), format!("{host}-2")],
+            _ => vec![host.to_owned()],
+        }
     }
     fn streams(&self, cluster: &Cluster) -> Vec<String> {
         let streams: &[&str] = match cluster.get("driver") {
@@ -252,10 +269,10 @@ impl System for OpenShell {
                     let driver = driver.clone();
                     async move { driver.serve(ctx.wire.listen(driver::DEFAULT_PORT).await?).await }
                 });
-                let pods = rig.supervisors();
+                let (pods, config) = (rig.supervisors(), supervisors(&rig));
                 host(stage, setup, "supervisor", move |ctx| {
-                    let pods = pods.clone();
-                    async move { supervisor::follow(pods.stream(), channel(&ctx, front), Default::default()).await }
+                    let (pods, config) = (pods.clone(), config.clone());
+                    async move { supervisor::follow(pods.stream(), channel(&ctx, front), config).await }
                 });
             }
             _ => {
@@ -266,7 +283,7 @@ impl System for OpenShell {
                     .sandbox_versions(versions)
                     .hooks(SimHooks::new(stage.trace.clone(), stage.choices.clone(), stage.gates.clone()))
                     .build();
-                for namespace in ["default", NAMESPACE] {
+                for namespace in ["default", "kube-node-lease", NAMESPACE] {
                     api.store().create_namespace(namespace);
                 }
                 cluster(stage, setup, &api, controller);
@@ -282,8 +299,10 @@ impl System for OpenShell {
                         async move { driver::run(config, kube(&ctx), ctx.wire.listen(driver::DEFAULT_PORT).await?).await }
                     });
                 }
-                host(stage, setup, "supervisor", move |ctx| async move {
-                    supervisor::run(kube(&ctx), channel(&ctx, front), Default::default()).await
+                let config = supervisors(&rig);
+                host(stage, setup, "supervisor", move |ctx| {
+                    let config = config.clone();
+                    async move { supervisor::run(kube(&ctx), channel(&ctx, front), config).await }
                 });
                 rig.cluster(api);
             }
@@ -311,6 +330,11 @@ impl System for OpenShell {
     }
 }
 
+/// How supervisors behave; the script makes main processes exit.
+fn supervisors(rig: &Rig) -> supervisor::Config {
+    supervisor::Config { exits: rig.exits(), ..supervisor::Config::default() }
+}
+
 /// How many gateways there are; a scripted driver has one.
 fn replicas(cluster: &Cluster) -> usize {
     if cluster.get("replicas") == "2" && cluster.get("driver") == "real" { 2 } else { 1 }
@@ -318,6 +342,10 @@ fn replicas(cluster: &Cluster) -> usize {
 
 fn is_replicated(cluster: &Cluster) -> bool {
     replicas(cluster) > 1
+}
+
+fn are_nodes_watched(cluster: &Cluster) -> bool {
+    cluster.get("nodes") == "watched" && cluster.get("driver") == "real"
 }
 
 /// A host that is started again a second after its process ends, as a supervisor of processes would.
@@ -369,6 +397,15 @@ fn cluster(stage: &mut Stage<'_>, setup: &Setup, api: &ApiServer, profile: contr
     host(stage, setup, "controller", move |ctx| async move {
         controller::run(kube(&ctx), profile, Default::default()).await
     });
+    let watched = are_nodes_watched(&setup.cluster);
+    if watched {
+        host(
+            stage,
+            setup,
+            "node-lifecycle",
+            |ctx| async move { node_lifecycle::run(kube(&ctx), Default::default()).await },
+        );
+    }
     let store = api.store().clone();
     host(stage, setup, "kubelet", move |ctx| {
         let store = store.clone();
@@ -378,10 +415,26 @@ fn cluster(stage: &mut Stage<'_>, setup: &Setup, api: &ApiServer, profile: contr
                 let clean_up = if cleans_up_in_vain(key, &store) { CLEAN_UP_IN_VAIN } else { Duration::ZERO };
                 usual + clean_up + choices.delay(key, &POD_IS_SLOW)
             };
-            let config = kubelet::KubeletConfig { pace: Arc::new(pace), ..Default::default() };
+            let heartbeat = watched.then_some(HEARTBEAT);
+            let config = kubelet::KubeletConfig { pace: Arc::new(pace), heartbeat, ..Default::default() };
+            if lost_power(&ctx) {
+                node::booted(kube(&ctx), &config.node).await?;
+            }
             kubelet::run(kube(&ctx), config).await
         }
     });
+}
+
+/// Time between two signs of life of a node.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+
+/// Did the machine of this host go down, not only its process?
+fn lost_power(ctx: &HostCtx) -> bool {
+    ctx.trace.with(|entries| {
+        let of_this = |e: &&Entry| e.kind == "host" && *e.host == *ctx.name;
+        let end = |e: &&Entry| matches!(&*e.name, "crash" | "exit" | "power-off");
+        entries.iter().rev().filter(of_this).find(end).is_some_and(|e| e.name == "power-off")
+    })
 }
 
 /// How long a supervisor that was told to end tries to reach its workload; it is killed before.

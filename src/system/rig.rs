@@ -3,6 +3,7 @@ use super::WORKSPACE;
 use super::state::Identity;
 use crate::client::Client;
 use crate::cluster::replay::{Player, Sink};
+use crate::cluster::supervisor::Exits;
 use crate::gateway::ScriptedDriver;
 use crate::gateway::store::Store;
 use crate::pb::openshell::{Sandbox, SandboxSpec};
@@ -34,6 +35,7 @@ pub struct Rig {
     api: Option<ApiServer>,
     driver: Option<ScriptedDriver>,
     supervisors: SupervisorPods,
+    exits: Exits,
     /// Rows by sandbox name.
     rows: IndexMap<String, Row>,
     trace: Trace,
@@ -58,6 +60,7 @@ impl Rig {
             api: None,
             driver: None,
             supervisors: SupervisorPods::default(),
+            exits: Exits::default(),
             rows: IndexMap::new(),
             trace,
             seen: 0,
@@ -89,6 +92,10 @@ impl Rig {
     }
     pub(super) fn supervisors(&self) -> SupervisorPods {
         self.supervisors.clone()
+    }
+    /// Exits of main processes that supervisors report.
+    pub(super) fn exits(&self) -> Exits {
+        self.exits.clone()
     }
     /// The row of a sandbox, if there ever was one.
     pub(super) fn row(&mut self, sandbox: &str) -> Option<&Row> {

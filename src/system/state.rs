@@ -14,7 +14,7 @@ use std::fmt;
 use std::time::Duration;
 
 const USAGE: &str = "{phase: PHASE, marker: OPERATION/PHASE | none, switch: on | off, \
-                     workload: there | gone, supervisor: there | gone, resource: there | gone, same: [WORD, ...], starts: N}";
+                     workload: there | runs | gone, supervisor: there | runs | gone, resource: there | gone, same: [WORD, ...], starts: N}";
 
 /// One thing that may be true of a sandbox.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,11 +28,39 @@ enum Fact {
     /// The resource's run switch.
     Switch(bool),
     /// Is this object there?
-    There(Object, bool),
+    Is(Object, Presence),
     /// It is what it was when it was noted.
     Same(Sameness),
     /// Starts accepted since it was noted, by the row's auth epoch.
     Starts(u64),
+}
+
+/// What may be said of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Presence {
+    There,
+    /// A Pod in phase Running.
+    Runs,
+    Gone,
+}
+
+impl Presence {
+    const WORDS: [(&'static str, Presence); 3] =
+        [("there", Presence::There), ("runs", Presence::Runs), ("gone", Presence::Gone)];
+    fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, presence)| *presence == self).expect("all are listed").0
+    }
+    fn of(object: Option<&Value>) -> Presence {
+        match object {
+            Some(object) if object["kind"] == "Pod" && object["status"]["phase"] == "Running" => Presence::Runs,
+            Some(_) => Presence::There,
+            None => Presence::Gone,
+        }
+    }
+    /// What runs is there.
+    fn fits(self, wanted: Presence) -> bool {
+        self == wanted || (self, wanted) == (Presence::Runs, Presence::There)
+    }
 }
 
 /// An object of a sandbox.
@@ -160,9 +188,9 @@ impl Fact {
                 let is = spec["operatingMode"] != "Suspended" && spec["replicas"] != 0;
                 unless(is == *on, format!("switched {}", switch(is)))
             }
-            Fact::There(object, there) => {
-                let is = object.of(rig, sandbox).is_some();
-                unless(is == *there, format!("{} {}", object.word(), presence(is)))
+            Fact::Is(object, wanted) => {
+                let is = Presence::of(object.of(rig, sandbox).as_ref());
+                unless(is.fits(*wanted), format!("{} {}", object.word(), is.word()))
             }
             Fact::Same(sameness) => {
                 let noted = rig.noted.get(sandbox).cloned().unwrap_or_default();
@@ -183,10 +211,6 @@ fn switch(on: bool) -> &'static str {
     if on { "on" } else { "off" }
 }
 
-fn presence(there: bool) -> &'static str {
-    if there { "there" } else { "gone" }
-}
-
 fn word(sameness: Sameness) -> &'static str {
     Sameness::WORDS.iter().find(|(_, s)| *s == sameness).expect("all are listed").0
 }
@@ -198,7 +222,7 @@ impl fmt::Display for Fact {
             Fact::RowGone => f.write_str("gone"),
             Fact::Marker(marker) => write!(f, "marker {}", marker.as_deref().unwrap_or("none")),
             Fact::Switch(on) => write!(f, "switched {}", switch(*on)),
-            Fact::There(object, there) => write!(f, "{} {}", object.word(), presence(*there)),
+            Fact::Is(object, presence) => write!(f, "{} {}", object.word(), presence.word()),
             Fact::Same(sameness) => write!(f, "same {}", word(*sameness)),
             Fact::Starts(starts) => write!(f, "{starts} starts later"),
         }
@@ -217,9 +241,6 @@ fn facts(node: &Node) -> Result<Vec<Fact>, Mistake> {
     if !node.is_map() {
         return Ok(vec![phase(node)?]);
     }
-    let one_of = |node: &Node, kind: &str, yes: &'static str, no: &'static str| -> Result<bool, Mistake> {
-        Ok(node.word(kind, [yes, no])? == yes)
-    };
     let mut fields = node.fields(USAGE)?;
     let mut facts = Vec::new();
     if let Some(node) = fields.optional("phase") {
@@ -229,11 +250,14 @@ fn facts(node: &Node) -> Result<Vec<Fact>, Mistake> {
         facts.push(Fact::Marker(marker(node)?));
     }
     if let Some(node) = fields.optional("switch") {
-        facts.push(Fact::Switch(one_of(node, "switch", "on", "off")?));
+        facts.push(Fact::Switch(node.word("switch", ["on", "off"])? == "on"));
     }
     for (word, object) in Object::WORDS {
         if let Some(node) = fields.optional(word) {
-            facts.push(Fact::There(object, one_of(node, "state", "there", "gone")?));
+            let is_pod = matches!(object, Object::Workload | Object::Supervisor);
+            let known = Presence::WORDS.iter().filter(|(_, p)| is_pod || *p != Presence::Runs);
+            let word = node.word("state", known.map(|(word, _)| *word))?;
+            facts.extend(Presence::WORDS.iter().find(|(w, _)| *w == word).map(|(_, p)| Fact::Is(object, *p)));
         }
     }
     if let Some(node) = fields.optional("same") {

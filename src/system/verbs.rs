@@ -1,6 +1,6 @@
 //! The words of this system's scenarios: what clients ask, what is waited for, what is replayed.
 use super::rig::{Rig, Writes};
-use super::{LIMIT, SANDBOX, WORKSPACE, hands, reach, state};
+use super::{LIMIT, SANDBOX, WORKSPACE, hands, idle, reach, state};
 use crate::client::{Call, OpId, Reply, code_name, code_named};
 use crate::cluster::replay::{Player, Recording, Target};
 use crate::gateway::scripted_driver::Script;
@@ -48,10 +48,31 @@ pub(super) const ALL: &[Verb] = &[
         parse: |node, scope| operation(node, scope, Call::Get),
     },
     Verb {
+        name: "list",
+        usage: "list: all",
+        sentence: "ListSandboxes of the workspace; each state it shows counts as seen by a client.",
+        parse: |node, _| {
+            node.word("which sandboxes", ["all"])?;
+            Ok(Box::new(List))
+        },
+    },
+    Verb {
+        name: "watch",
+        usage: "watch: NAME",
+        sentence: "WatchSandbox, from now on until the sandbox is gone; each state it shows counts as seen by a client.",
+        parse: |node, scope| Ok(Box::new(Watch(scope.known(SANDBOX, node)?))),
+    },
+    Verb {
         name: "relay",
         usage: "relay: {NAME: accepted | refused}",
         sentence: "Opens a session through the gateway to the sandbox, which must be taken, or must not.",
         parse: relay,
+    },
+    Verb {
+        name: "exit",
+        usage: "exit: {NAME: CODE}",
+        sentence: "The sandbox's main process exits: its supervisor reports that, now or once it has a session.",
+        parse: exit,
     },
     Verb {
         name: "await",
@@ -76,6 +97,12 @@ pub(super) const ALL: &[Verb] = &[
         usage: "reach: {NAME: Ready | Stopped | gone, or: delete, within: 10m}",
         sentence: "A client that does what clients can until the sandbox is there; no way there in time = `script` is violated.",
         parse: reach::reach,
+    },
+    Verb {
+        name: "idle",
+        usage: idle::USAGE,
+        sentence: "Nobody asks for anything: no row changes its phase, writes an hour stay below these, and no queue grows.",
+        parse: idle::idle,
     },
     Verb {
         name: "note",
@@ -235,6 +262,58 @@ fn answer(scene: &mut Scene<'_>, id: OpId, within: Duration, what: &str) -> Resu
     scene.wait(within, |rig: &mut Rig| rig.client().reply(id).is_some())?;
     let reply = scene.live::<Rig>().client().reply(id);
     reply.ok_or_else(|| StepError::Missed(format!("expected a reply to {what} within {within:?}, none came")))
+}
+
+#[derive(Debug)]
+struct Exit {
+    sandbox: String,
+    code: i32,
+}
+
+fn exit(node: &Node, scope: &mut Scope<'_>) -> Parsed {
+    let (name, code) = node.entry("{NAME: CODE}")?;
+    let sandbox = scope.known(SANDBOX, name)?;
+    let what = "an exit code from 0 to 255";
+    let code = u8::try_from(code.number(what)?).map_err(|_| code.expected(what))?.into();
+    Ok(Box::new(Exit { sandbox, code }))
+}
+
+impl Action for Exit {
+    fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
+        let rig = scene.live::<Rig>();
+        let id = rig.row(&self.sandbox).map(|row| row.id.clone());
+        let id = id.ok_or_else(|| StepError::Missed(format!("the gateway has no row of {}", self.sandbox)))?;
+        rig.exits().report(&id, self.code);
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct List;
+
+impl Action for List {
+    fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
+        request(scene, "all", Call::List, LIMIT).map(drop)
+    }
+}
+
+/// Of a sandbox that is not there yet a client learns that it is not there.
+#[derive(Debug)]
+struct Watch(String);
+
+impl Action for Watch {
+    fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
+        let reply = request(scene, &self.0, Call::Watch, LIMIT)?;
+        match reply.code {
+            Code::Ok => Ok(()),
+            code => Err(StepError::Missed(format!(
+                "expected a watch of {}, it was answered {}: {}",
+                self.0,
+                code_name(code),
+                reply.message
+            ))),
+        }
+    }
 }
 
 #[derive(Debug)]
