@@ -11,7 +11,10 @@ pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
     pub(crate) fn parse(text: &str) -> Query {
-        let decode = |part: &str| percent_decode_str(&part.replace('+', " ")).decode_utf8_lossy().into_owned();
+        let decode = |part: &str| match part.contains(['%', '+']) {
+            true => percent_decode_str(&part.replace('+', " ")).decode_utf8_lossy().into_owned(),
+            false => part.to_owned(),
+        };
         Query(
             text.split('&')
                 .filter(|pair| !pair.is_empty())
@@ -78,8 +81,13 @@ pub(crate) struct Place<'a> {
 
 /// Reads a path.
 pub(crate) fn target(path: &str) -> Target<'_> {
-    let mut parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-    let (group, version, rest) = match parts.as_mut_slice() {
+    // No rule looks beyond the ninth part, `/apis/GROUP/VERSION/watch/namespaces/NAMESPACE/PLURAL/NAME/SUBRESOURCE`.
+    let (mut parts, mut count) = ([""; 9], 0);
+    for part in path.split('/').filter(|part| !part.is_empty()).take(parts.len()) {
+        parts[count] = part;
+        count += 1;
+    }
+    let (group, version, rest) = match &parts[..count] {
         ["version"] => return Target::Version,
         ["healthz" | "livez" | "readyz", ..] => return Target::Health,
         [] | ["api"] | ["api", _] | ["apis"] | ["apis", _] | ["apis", _, _] | ["openapi", ..] => {

@@ -298,14 +298,15 @@ impl ApiServer {
             }
             Err(error) => return Ok(refusal(&ApiError::bad_request(format!("the body could not be read: {error}")))),
         };
-        let call = self.call(&head.method, path, &target(path), &query, &body);
-        let limit = match deadline::of(&target(path), call.verb, &query) {
+        let target = target(path);
+        let call = self.call(&head.method, path, &target, &query, &body);
+        let limit = match deadline::of(&target, call.verb, &query) {
             Ok(limit) => limit,
             Err(error) => return Ok(refusal(&error)),
         };
         let treatment = self.shared.hooks.request(&call);
         if treatment == Treatment::default() {
-            let answered = self.carry_out(call, head, body);
+            let answered = self.carry_out(call, head, query, body);
             return Ok(match limit {
                 None => answered.await,
                 Some(limit) => timeout(limit, answered).await.unwrap_or_else(|_| refusal(&refuse(Refusal::Timeout))),
@@ -320,7 +321,7 @@ impl ApiServer {
         // The request waits in storage, so to speak: it is carried out there even if its client goes meanwhile.
         let mut waiting = tokio::spawn(async move {
             tokio::time::sleep(treatment.before).await;
-            let response = self.carry_out(call, head, body).await;
+            let response = self.carry_out(call, head, query, body).await;
             tokio::time::sleep(treatment.after).await;
             response
         });
@@ -346,8 +347,7 @@ impl ApiServer {
         }
     }
 
-    async fn carry_out(self, call: Call, head: Parts, body: Bytes) -> Response<Body> {
-        let query = Query::parse(head.uri.query().unwrap_or_default());
+    async fn carry_out(self, call: Call, head: Parts, query: Query, body: Bytes) -> Response<Body> {
         let (response, revision) = match target(head.uri.path()) {
             Target::Objects(place) => self.objects(&call, &head.method, &head.headers, place, &query, body).await,
             Target::Version => (json(StatusCode::OK, version().to_string().into()), None),

@@ -12,6 +12,7 @@ mod actors;
 pub mod faults;
 mod pipe;
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -92,10 +93,13 @@ impl Questions {
         format!("{key}#{count}")
     }
 
-    /// Whether any of the points that begin so can come to something.
-    fn concerned(&self, prefix: &str, kinds: &[&'static Fault]) -> bool {
-        let pinned = self.pinned.range(prefix.to_owned()..).next().is_some_and(|key| key.starts_with(prefix));
-        pinned || kinds.iter().any(|fault| self.enabled.odds(fault).is_some())
+    /// Whether any of the points below `key` can come to something.
+    fn concerned(&self, key: &str, kinds: &[&'static Fault]) -> bool {
+        let pinned = || {
+            let below = format!("{key}/");
+            self.pinned.range(below.clone()..).next().is_some_and(|key| key.starts_with(&below))
+        };
+        (!self.pinned.is_empty() && pinned()) || kinds.iter().any(|fault| self.enabled.odds(fault).is_some())
     }
 
     /// Odds of a point: those of its kind, none if it is only pinned. `None`: not to be asked.
@@ -115,13 +119,16 @@ impl Questions {
 
 /// `call/<client>/<VERB>/<resource>/<name>`, without empty parts.
 fn call_key(call: &Call) -> String {
-    let verb = call.verb.as_str().to_uppercase();
+    let verb = call.verb.as_str().to_ascii_uppercase();
     let resource = match call.subresource.as_str() {
-        "" => call.resource.clone(),
-        subresource => format!("{}.{subresource}", call.resource),
+        "" => Cow::Borrowed(&*call.resource),
+        subresource => Cow::Owned(format!("{}.{subresource}", call.resource)),
     };
     let parts = ["call", &call.conn.client, &verb, &resource, &call.name];
-    key(&parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>())
+    match parts.iter().any(|part| part.is_empty()) {
+        true => key(&parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>()),
+        false => key(&parts),
+    }
 }
 
 /// `<client>/<resource>`, and the name of the one object that is watched.
@@ -161,7 +168,7 @@ impl Hooks for SimHooks {
         let odds = questions.enabled.odds(&faults::CALL_DELAY).unwrap_or(0.0);
         let before = questions.choices.delay(&key, &faults::delays(&faults::CALL_DELAY, odds, LATE));
         // Most runs neither draw nor pin what follows: their calls need not even make the keys.
-        if !questions.concerned(&format!("{key}/"), &CALL_FAULTS) {
+        if !questions.concerned(&key, &CALL_FAULTS) {
             return Treatment { before, ..Treatment::default() };
         }
         let flip = |suffix: &str, fault| questions.flip(&format!("{key}/{suffix}"), fault);
@@ -203,7 +210,7 @@ impl Hooks for SimHooks {
     }
 
     fn caches_lag(&self) -> bool {
-        self.questions.concerned("cache/", &[&faults::CACHE_LAG])
+        self.questions.concerned("cache", &[&faults::CACHE_LAG])
     }
 
     fn cache_delay(&self, server: &str, resource: &str, object: &str) -> Duration {

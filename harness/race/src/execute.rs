@@ -151,7 +151,7 @@ fn report(judgement: Judgement, end: &End, trace: &Trace, choices: &Choices, vir
         },
         wrong_pins,
         unused_pins: unused.collect(),
-        crash_points: choices.points().iter().filter_map(|point| crash_points::label(&point.key)).collect(),
+        crash_points: choices.keys().iter().filter_map(|key| crash_points::label(key)).collect(),
     }
 }
 
@@ -196,7 +196,10 @@ fn play(
     let mut live = system.assemble(setup, stage)?;
     let mut world = builder.build();
     let crash_points = CrashPoints::default();
-    trace.observe(crash_points.observer(system, choices.clone(), world.control()));
+    trace.observe(
+        |entry| system.durable_write(entry).is_some(),
+        crash_points.observer(system, choices.clone(), world.control()),
+    );
     if let Some(oracle) = live.oracle() {
         world.on_step(oracle);
     }

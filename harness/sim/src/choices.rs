@@ -217,6 +217,11 @@ impl Choices {
         self.state().asked.iter().map(|(key, asked)| asked.point(key)).collect()
     }
 
+    /// Keys of all points asked for so far, in the order of their first question.
+    pub fn keys(&self) -> Vec<String> {
+        self.state().asked.keys().cloned().collect()
+    }
+
     /// What did not fit: pins that their points do not take, keys asked for as two things.
     pub fn problems(&self) -> Vec<Problem> {
         self.state().problems.clone()

@@ -8,6 +8,7 @@ mod link;
 use crate::trace::EntryId;
 use indexmap::IndexMap;
 use link::{Link, Passage};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -25,6 +26,22 @@ const fn syn_retry_ns(attempt: u32) -> u64 {
 }
 /// How long a connection attempt may take altogether, as on Linux: the seventh SYN's own time-out.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(127);
+
+thread_local!(static SPOKEN: Cell<bool> = const { Cell::new(false) });
+
+/// Some socket of the thread's world may have something to send.
+pub(crate) fn spoke() {
+    SPOKEN.set(true);
+}
+
+/// A socket that is being opened or is in use: when it is dropped, its stack may say so.
+pub(crate) struct Speaker;
+
+impl Drop for Speaker {
+    fn drop(&mut self) {
+        spoke();
+    }
+}
 
 /// A packet on its way.
 struct Flight {
@@ -65,6 +82,8 @@ pub(crate) struct Network {
     stalled: IndexMap<Conn, Stall>,
     seq: u64,
     out: Vec<Packet>,
+    /// Some process has ended: from then on its stack answers even a bare acknowledgement, by RST.
+    ended: bool,
     pub(crate) packets: u64,
 }
 
@@ -90,6 +109,7 @@ impl Network {
             stalled: IndexMap::new(),
             seq: 0,
             out: Vec::new(),
+            ended: false,
             packets: 0,
         }
     }
@@ -109,8 +129,16 @@ impl Network {
         &mut self.links[from * n + to]
     }
 
+    /// Puts what the hosts' stacks have sent onto the links, if they can have sent anything: asking them is the dearest
+    /// thing that the network does, and bare acknowledgements, which bring nothing about, are half of what arrives.
+    pub(crate) fn send_if_spoken(&mut self, now: u64) {
+        if SPOKEN.get() || self.ended {
+            self.send(now);
+        }
+    }
     /// Puts what the hosts' stacks have sent onto the links.
     pub(crate) fn send(&mut self, now: u64) {
+        SPOKEN.set(false);
         let mut out = std::mem::take(&mut self.out);
         self.guard.egress_all(&mut out);
         for packet in out.drain(..) {
@@ -189,8 +217,9 @@ impl Network {
         if flight.attempt > 0 && self.link(from, to).passage() != Passage::Open {
             return self.carry(now, from, to, flight);
         }
-        if flight.cause.is_some() && carries_news(&flight.packet) {
-            self.places[to].cause = flight.cause;
+        if carries_news(&flight.packet) {
+            spoke();
+            self.places[to].cause = flight.cause.or(self.places[to].cause);
         }
         self.packets += 1;
         self.deliver(flight.packet);
@@ -294,6 +323,7 @@ impl Network {
     ///
     /// A half-closed socket behind a cut would hold its port for ever otherwise.
     pub(crate) fn free_sockets(&mut self, host: usize) {
+        self.ended = true;
         for s in self.sockets(host).collect::<Vec<_>>() {
             self.deliver(rst(s.peer, s.local));
         }

@@ -141,22 +141,37 @@ impl From<Pins> for String {
 /// assert_eq!(photofinish_sim::choices::key(&["call", "a/b", "x=1"]), "call/a%2Fb/x%3D1");
 /// ```
 pub fn key(parts: &[&str]) -> String {
-    parts.iter().map(|part| encode(part, "._#-")).collect::<Vec<_>>().join("/")
+    let mut out = String::with_capacity(parts.iter().map(|part| part.len() + 1).sum());
+    for (n, part) in parts.iter().enumerate() {
+        if n > 0 {
+            out.push('/');
+        }
+        encode_onto(&mut out, part, "._#-");
+    }
+    out
 }
 
 fn plain(byte: u8, also: &str) -> bool {
-    byte.is_ascii_alphanumeric() || also.as_bytes().contains(&byte)
+    byte.is_ascii_alphanumeric() || also.bytes().any(|b| b == byte)
 }
 
 fn encode(text: &str, also: &str) -> String {
-    text.bytes().fold(String::with_capacity(text.len()), |mut out, byte| {
+    let mut out = String::with_capacity(text.len());
+    encode_onto(&mut out, text, also);
+    out
+}
+
+fn encode_onto(out: &mut String, text: &str, also: &str) {
+    // Nearly always all of it is plain.
+    let (clean, rest) = text.split_at(text.bytes().position(|byte| !plain(byte, also)).unwrap_or(text.len()));
+    out.push_str(clean);
+    for byte in rest.bytes() {
         if plain(byte, also) {
             out.push(byte as char);
         } else {
             write!(out, "%{byte:02X}").expect("a String takes all");
         }
-        out
-    })
+    }
 }
 
 /// Percent-encoded text, with its hexadecimal digits in upper case.

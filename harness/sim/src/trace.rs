@@ -90,7 +90,11 @@ struct Inner {
 }
 
 /// Looks at entries as they are recorded.
-type Observer = Box<dyn Fn(&Entry) + Send + Sync>;
+struct Observer {
+    /// Of an entry that is about to be recorded: whether it is to be shown. Most are not, and need not be copied.
+    interest: Box<dyn Fn(&Entry) -> bool + Send + Sync>,
+    look: Box<dyn Fn(&Entry) + Send + Sync>,
+}
 /// Says which entries are kept.
 type Filter = Box<dyn FnMut(&Entry) -> bool + Send>;
 
@@ -133,10 +137,14 @@ impl Trace {
         }))
     }
 
-    /// Shows `observer` each entry right after it was recorded, inside the step that recorded it. It may record entries
-    /// of its own, which it is shown, too. A trace has one observer; false: it has one already.
-    pub fn observe(&self, observer: impl Fn(&Entry) + Send + Sync + 'static) -> bool {
-        self.0.observer.set(Box::new(observer)).is_ok()
+    /// Shows `look` each entry of `interest` right after it was recorded, inside the step that recorded it. It may record
+    /// entries of its own, which it is shown, too. A trace has one observer; false: it has one already.
+    pub fn observe(
+        &self,
+        interest: impl Fn(&Entry) -> bool + Send + Sync + 'static,
+        look: impl Fn(&Entry) + Send + Sync + 'static,
+    ) -> bool {
+        self.0.observer.set(Observer { interest: Box::new(interest), look: Box::new(look) }).is_ok()
     }
 
     /// From now on only entries that `filter` says yes to are recorded: a long run's trace would not fit into its memory.
@@ -292,10 +300,11 @@ impl Draft<'_> {
         if !self.trace.is_kept(&self.entry) {
             return (self.trace.len() as EntryId).saturating_sub(1);
         }
-        let Some(observer) = self.trace.0.observer.get() else { return self.trace.lock().push(self.entry) };
+        let observer = self.trace.0.observer.get().filter(|observer| (observer.interest)(&self.entry));
+        let Some(observer) = observer else { return self.trace.lock().push(self.entry) };
         let mut entry = self.entry.clone();
         entry.id = self.trace.lock().push(self.entry);
-        observer(&entry);
+        (observer.look)(&entry);
         entry.id
     }
 

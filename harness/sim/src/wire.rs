@@ -2,7 +2,7 @@
 #[macro_use]
 mod socket;
 
-use crate::net::{CONNECT_TIMEOUT, index_of};
+use crate::net::{CONNECT_TIMEOUT, Speaker, index_of, spoke};
 use crate::state;
 use crate::trace::Trace;
 use crate::world::Engine;
@@ -108,13 +108,15 @@ impl Wire {
             let what = format!("no host named `{host}` in this world; there are {known}");
             return Err(io::Error::new(io::ErrorKind::NotFound, what));
         }
+        spoke();
         // turmoil-net sends a SYN once; lost ones are sent again by our links, and this is where Linux gives up.
+        let _attempt = Speaker;
         let stream = tokio::time::timeout(CONNECT_TIMEOUT, Socket::connect(self.world.engine, host, port))
             .await
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "connection timed out"))??;
         let (local, peer) = stream.addresses()?;
         let id = self.world.number(End::Client, local, peer);
-        Ok(Io { stream, id, peer: self.world.name(peer) })
+        Ok(Io { stream, id, peer: self.world.name(peer), _end: Speaker })
     }
     /// Listens on a port of this host.
     ///
@@ -122,7 +124,7 @@ impl Wire {
     /// `AddrInUse`: the host listens there already.
     pub async fn listen(&self, port: u16) -> io::Result<Incoming> {
         let listener = Listener::bind(self.world.engine, port).await?;
-        Ok(Incoming { listener, world: self.world.clone() })
+        Ok(Incoming { listener, world: self.world.clone(), _end: Speaker })
     }
 }
 
@@ -159,6 +161,8 @@ impl tower_service::Service<http::Uri> for Connector {
 pub struct Incoming {
     listener: Listener,
     world: Arc<Shared>,
+    // After the listener: its end resets who was not accepted yet.
+    _end: Speaker,
 }
 
 impl Stream for Incoming {
@@ -170,7 +174,7 @@ impl Stream for Incoming {
         let accepted = match std::task::ready!(self.listener.poll_accept(cx)) {
             Ok(stream) => stream.addresses().map(|(local, peer)| {
                 let (id, peer) = (self.world.number(End::Server, peer, local), self.world.name(peer));
-                Io { stream, id, peer }
+                Io { stream, id, peer, _end: Speaker }
             }),
             Err(e) => Err(e),
         };
@@ -189,6 +193,8 @@ pub struct Io {
     stream: Socket,
     id: u64,
     peer: Option<Arc<str>>,
+    // After the stream: it is the stream's end that may be told.
+    _end: Speaker,
 }
 
 impl std::fmt::Debug for Io {
@@ -223,6 +229,7 @@ impl AsyncWrite for Io {
         if state::interrupted() {
             return Poll::Pending;
         }
+        spoke();
         on_socket!(&mut self.stream, s => Pin::new(s).poll_write(cx, buf))
     }
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -232,6 +239,7 @@ impl AsyncWrite for Io {
         if state::interrupted() {
             return Poll::Pending;
         }
+        spoke();
         on_socket!(&mut self.stream, s => Pin::new(s).poll_shutdown(cx))
     }
 }

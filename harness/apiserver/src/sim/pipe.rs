@@ -57,7 +57,7 @@ impl Gated {
         gates: &photofinish_sim::gate::Gates,
     ) -> Gated {
         let (sender, receiver) = gates.open(&stream);
-        let concerned = questions.concerned("watch/", &KINDS);
+        let concerned = questions.concerned("watch", &KINDS);
         Gated { stream, trace, questions, concerned, sender, receiver, overtaken: None, ready: VecDeque::new() }
     }
 
