@@ -263,6 +263,12 @@ impl ApiError {
         ApiError::new(406, "NotAcceptable", format!("only the following media types are accepted: {media}"), None)
     }
 
+    /// 406 to a client that takes protobuf alone, which this server reads but does not write.
+    pub(crate) fn no_protobuf() -> ApiError {
+        let message = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml";
+        ApiError::new(406, "NotAcceptable", message, Some(json!({})))
+    }
+
     pub(crate) fn unsupported_media(accepted: &str) -> ApiError {
         let message =
             format!("the body of the request was in an unknown format - accepted media types include: {accepted}");

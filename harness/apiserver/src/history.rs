@@ -108,6 +108,9 @@ const WINDOW: usize = 100;
 /// ... and all that are not older than this: it grows as long as its oldest entry is this young.
 const WINDOW_AGE: Duration = Duration::from_secs(75);
 
+/// With so many objects of a type, more are kept as JSON alone until somebody looks into them.
+const READY: usize = 4_096;
+
 /// The history of one resource type, and its latest state.
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -329,7 +332,9 @@ impl History {
         self.revision += 1;
         let revision = self.revision;
         let table = &mut self.tables[table];
-        let after = value.map(|value| Arc::new(Object::new(&table.resource, revision, value)));
+        // Of a few objects each is looked into again and again; of very many most are not.
+        let make = if table.live.len() < READY { Object::new } else { Object::packed };
+        let after = value.map(|value| Arc::new(make(&table.resource, revision, value)));
         let before = match &after {
             Some(after) => table.live.insert(key.to_owned(), after.clone()),
             None => table.live.remove(key),

@@ -1,14 +1,13 @@
 //! Where a harness looks on and takes hold: calls before and after, and every watch stream.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde_json::Value;
 
 use crate::history::EventType;
+use crate::object::Shown;
 use crate::request::Verb;
 
 /// Who is on the other end of a connection.
@@ -95,7 +94,7 @@ pub struct WatchItem {
     /// Revision of the event; zero for errors.
     pub revision: u64,
     /// The object as JSON, in the version of the stream.
-    pub value: Arc<Value>,
+    pub value: Shown,
     /// What goes over the wire: the event's JSON and a newline.
     pub line: Bytes,
 }

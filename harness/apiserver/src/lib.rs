@@ -21,7 +21,12 @@
 //! # }
 //! ```
 //!
-//! See the crate's README for what is supported.
+//! As a service it goes under a `kube::Client`, of any version: `Client::new(server.as_client("me"), "default")`. The
+//! crate's README says what is supported, and its examples show a controller under test.
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 #[cfg(feature = "actors")]
 pub mod actors;
@@ -49,6 +54,7 @@ mod ownership;
 mod past;
 mod patch;
 mod pods;
+mod protobuf;
 mod reads;
 mod request;
 mod resource;
@@ -77,6 +83,7 @@ mod yaml;
 pub use history::EventType;
 pub use hooks::{Call, ConnInfo, Handed, Hooks, Refusal, Reply, Straight, Stream, Treatment, WatchItem, WatchPipe};
 pub use load::LoadError;
+pub use object::Shown;
 pub use past::Past;
 pub use request::Verb;
 pub use resource::SandboxVersions;

@@ -43,10 +43,11 @@ pub(crate) struct Object {
     others: Box<[OnceLock<Form>]>,
 }
 
-/// The object in one version: the value, and its JSON once somebody needed it.
+/// The object in one version: as a value, as JSON, or both. One of them is there from the beginning, the other once
+/// somebody needed it.
 #[derive(Debug)]
 pub(crate) struct Form {
-    value: Arc<Value>,
+    value: OnceLock<Arc<Value>>,
     json: OnceLock<Encoded>,
 }
 
@@ -59,17 +60,29 @@ struct Encoded {
 
 impl Form {
     fn new(value: Value) -> Form {
-        Form { value: Arc::new(value), json: OnceLock::new() }
+        Form { value: Arc::new(value).into(), json: OnceLock::new() }
+    }
+
+    /// As JSON alone, which takes a fifth of the memory. A number that may not come back as it was keeps its value.
+    fn packed(value: Value) -> Form {
+        if inexact(&value) {
+            return Form::new(value);
+        }
+        let (bytes, members) = encode(&value);
+        Form { value: OnceLock::new(), json: Encoded { bytes: Bytes::from(bytes.into_boxed_slice()), members }.into() }
     }
 
     pub(crate) fn value(&self) -> &Arc<Value> {
-        &self.value
+        self.value.get_or_init(|| {
+            let packed = self.json.get().expect("a form without a value is made of JSON");
+            Arc::new(serde_json::from_slice(&packed.bytes).expect("it was encoded here"))
+        })
     }
 
     fn encoded(&self) -> &Encoded {
         self.json.get_or_init(|| {
-            let (bytes, members) = encode(&self.value);
-            Encoded { bytes, members }
+            let (bytes, members) = encode(self.value());
+            Encoded { bytes: bytes.into(), members }
         })
     }
 
@@ -86,7 +99,7 @@ impl Form {
 }
 
 /// JSON of an object, `kind` and `apiVersion` first, and the offset of what follows them.
-fn encode(value: &Value) -> (Bytes, usize) {
+fn encode(value: &Value) -> (Vec<u8>, usize) {
     let mut out = Vec::with_capacity(1024);
     out.push(b'{');
     let empty = serde_json::Map::new();
@@ -111,25 +124,75 @@ fn encode(value: &Value) -> (Bytes, usize) {
     }
     out.push(b'}');
     let members = members.min(out.len() - 1);
-    (out.into(), members)
+    (out, members)
+}
+
+/// Whether there is a number that JSON may round.
+fn inexact(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => number.is_f64(),
+        Value::Array(list) => list.iter().any(inexact),
+        Value::Object(map) => map.values().any(inexact),
+        Value::Null | Value::Bool(_) | Value::String(_) => false,
+    }
+}
+
+/// An object as a watch shows it, taken apart when somebody looks at it.
+#[derive(Clone, Debug)]
+pub struct Shown(Way);
+
+#[derive(Clone, Debug)]
+enum Way {
+    Apart(Arc<Value>),
+    Within(Arc<Object>, View),
+}
+
+impl Shown {
+    /// An object in a view that was made already.
+    pub(crate) fn of(object: &Arc<Object>, view: View) -> Shown {
+        Shown(Way::Within(object.clone(), view))
+    }
+
+    /// The object as JSON.
+    pub fn get(&self) -> &Arc<Value> {
+        match &self.0 {
+            Way::Apart(value) => value,
+            Way::Within(object, view) => object.made(*view).value(),
+        }
+    }
+}
+
+impl From<Value> for Shown {
+    fn from(value: Value) -> Shown {
+        Shown(Way::Apart(Arc::new(value)))
+    }
 }
 
 impl Object {
     /// Stores `value` (in the storage version) as the state of `revision`.
-    pub(crate) fn new(resource: &Resource, revision: u64, mut value: Value) -> Object {
+    pub(crate) fn new(resource: &Resource, revision: u64, value: Value) -> Object {
+        Object::with(resource, revision, value, Form::new)
+    }
+
+    /// The same, kept small until somebody looks into it.
+    pub(crate) fn packed(resource: &Resource, revision: u64, value: Value) -> Object {
+        Object::with(resource, revision, value, Form::packed)
+    }
+
+    fn with(resource: &Resource, revision: u64, mut value: Value, form: fn(Value) -> Form) -> Object {
         value["metadata"]["resourceVersion"] = revision.to_string().into();
         let others = (1..View::count(resource)).map(|_| OnceLock::new()).collect();
-        Object { revision, storage: Form::new(value), others }
+        Object { revision, storage: form(value), others }
     }
 
     /// The same state under another revision: what DELETED events show.
     pub(crate) fn restamped(&self, resource: &Resource, revision: u64) -> Object {
-        Object::new(resource, revision, Value::clone(&self.storage.value))
+        Object::new(resource, revision, Value::clone(self.storage.value()))
     }
 
     /// The object in the storage version.
     pub(crate) fn value(&self) -> &Arc<Value> {
-        &self.storage.value
+        self.storage.value()
     }
 
     /// The object as a view shows it.
@@ -138,14 +201,20 @@ impl Object {
             None => &self.storage,
             // An object that is older than a change of its type may have fewer forms: it shows the stored one.
             Some(other) => self.others.get(other).map_or(&self.storage, |form| {
-                form.get_or_init(|| Form::new(show(resource, view, &self.storage.value)))
+                form.get_or_init(|| Form::new(show(resource, view, self.storage.value())))
             }),
         }
     }
 
+    /// A form that [`Object::form`] has made.
+    fn made(&self, view: View) -> &Form {
+        let other = view.position().checked_sub(1).and_then(|other| self.others.get(other)?.get());
+        other.unwrap_or(&self.storage)
+    }
+
     /// `metadata.name`.
     pub(crate) fn name(&self) -> &str {
-        self.storage.value["metadata"]["name"].as_str().unwrap_or_default()
+        self.value()["metadata"]["name"].as_str().unwrap_or_default()
     }
 }
 
@@ -193,5 +262,15 @@ mod tests {
             assert_eq!(form.json(), whole);
             assert_eq!(form.members(), members.as_bytes());
         }
+    }
+
+    #[test]
+    fn a_packed_form_says_the_same_and_is_a_value_only_when_somebody_looks() {
+        let value = json!({"kind": "X", "data": {"n": -1, "text": "\u{e9}\n", "list": [null, true]}});
+        let (packed, plain) = (Form::packed(value.clone()), Form::new(value.clone()));
+        assert_eq!((packed.json(), packed.members()), (plain.json(), plain.members()));
+        assert!(packed.value.get().is_none());
+        assert_eq!(**packed.value(), value);
+        assert!(Form::packed(json!({"n": 0.1})).value.get().is_some(), "a fraction is not parsed again");
     }
 }

@@ -26,7 +26,7 @@ use crate::response::Body;
 use crate::selector::Selector;
 use crate::store::{Store, position};
 use crate::write::{self, Part, Subject, Updated, Way};
-use crate::{body, clock, pods, table, typed};
+use crate::{body, clock, pods, protobuf, table, typed};
 
 /// What a request comes to.
 pub(crate) struct Answer {
@@ -188,6 +188,7 @@ impl<'a> Operation<'a> {
             });
         match (accepted, lacking) {
             (true, _) => {}
+            (false, Some(protobuf::MEDIA)) => return Err(ApiError::no_protobuf()),
             (false, Some(media)) => return Err(ApiError::unsupported(format_args!("answers as {media}"))),
             (false, None) if verb == Verb::Watch && self.accept.contains("application/yaml") => {
                 return Err(ApiError::no_such_stream());
@@ -200,13 +201,15 @@ impl<'a> Operation<'a> {
                 Verb::Create | Verb::Update | Verb::Delete | Verb::DeleteCollection,
                 "" | "application/json" | "application/yaml" | "*/*",
             ) => Ok(()),
-            (
-                Verb::Create | Verb::Update | Verb::Delete | Verb::DeleteCollection,
-                media @ ("application/vnd.kubernetes.protobuf" | "application/cbor"),
-            ) => Err(ApiError::unsupported(format_args!("request bodies as {media}"))),
-            (Verb::Create | Verb::Update, _) => Err(ApiError::unsupported_media(
-                "application/json, application/yaml, application/vnd.kubernetes.protobuf",
-            )),
+            (Verb::Create | Verb::Update | Verb::Delete | Verb::DeleteCollection, protobuf::MEDIA)
+                if !self.body.is_empty() =>
+            {
+                Err(protobuf::refusal(self.resource, self.body))
+            }
+            (Verb::Delete | Verb::DeleteCollection, protobuf::MEDIA) => Ok(()),
+            (Verb::Create | Verb::Update, _) | (Verb::Delete | Verb::DeleteCollection, "application/cbor") => Err(
+                ApiError::unsupported_media("application/json, application/yaml, application/vnd.kubernetes.protobuf"),
+            ),
             _ => Ok(()),
         }
     }

@@ -24,7 +24,7 @@ use crate::route::{self, Found};
 use crate::store::Store;
 use crate::table::Table;
 use crate::writer::Writer;
-use crate::{body, crd, deadline, discovery, ownership, reviews, yaml};
+use crate::{body, crd, deadline, discovery, ownership, protobuf, reviews, yaml};
 
 /// Anything that can go wrong while a request's body is read.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -288,11 +288,11 @@ impl ApiServer {
         if life.borrow_and_update().stage != Stage::Serving {
             return Err(Lost);
         }
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
         let path = head.uri.path();
         let query = Query::parse(head.uri.query().unwrap_or_default());
         let body = match Limited::new(body, body::LIMIT).collect().await {
-            Ok(body) => body.to_bytes(),
+            Ok(body) => protobuf::in_json(&mut head.headers, body.to_bytes()),
             Err(error) if error.is::<http_body_util::LengthLimitError>() => {
                 return Ok(refusal(&ApiError::too_large_body()));
             }

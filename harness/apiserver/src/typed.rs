@@ -47,6 +47,17 @@ impl Type {
     }
 }
 
+/// What a field of a type holds, as the table names it.
+pub(crate) fn kind(of: &str, field: &str) -> Option<&'static str> {
+    TYPES[position(of)?].field(field).map(|(_, kind, _)| *kind)
+}
+
+/// Whether the table has that type.
+#[cfg(test)]
+pub(crate) fn has(name: &str) -> bool {
+    position(name).is_some()
+}
+
 /// A value that the typed object cannot hold, in the words of the server's decoder.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Misfit(pub(crate) String);

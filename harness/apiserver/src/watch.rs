@@ -15,7 +15,7 @@ use crate::error::{ApiError, Cause};
 use crate::history::{Change, EventType, event_line};
 use crate::hooks::{Handed, WatchItem, WatchPipe};
 use crate::list::bad_revision;
-use crate::object::{Object, View};
+use crate::object::{Object, Shown, View};
 use crate::reads::{reached, uncached};
 use crate::request::Query;
 use crate::resource::Resource;
@@ -372,14 +372,14 @@ impl Watch {
         } else {
             &t.live
         };
-        for (_, object) in state.range(prefix.clone()..).take_while(|(key, _)| key.starts_with(prefix)) {
+        for (key, object) in state.range(prefix.clone()..).take_while(|(key, _)| key.starts_with(prefix)) {
             if self.selector.is_empty() || self.selector.matches(object.value()) {
                 let form = object.form(&self.resource, self.view);
                 self.pipe.send(WatchItem {
                     kind: EventType::Added,
-                    object: object.name().to_owned(),
+                    object: key.rsplit('/').next().unwrap_or_default().to_owned(),
                     revision: object.revision,
-                    value: form.value().clone(),
+                    value: Shown::of(object, self.view),
                     line: event_line(EventType::Added, form.json()),
                 });
             }
@@ -424,10 +424,10 @@ impl Watch {
             self.stirred = true;
             self.pipe.send(WatchItem {
                 kind,
-                object: subject.name().to_owned(),
+                object: change.name().to_owned(),
                 revision: change.revision,
-                value: subject.form(&self.resource, self.view).value().clone(),
                 line: change.line(&self.resource, kind, self.view),
+                value: Shown::of(subject, self.view),
             });
         }
         self.phase = Phase::Following(latest);
@@ -507,6 +507,6 @@ impl Watch {
 
     fn send(&mut self, kind: EventType, revision: u64, value: Value) {
         let line = event_line(kind, value.to_string().as_bytes());
-        self.pipe.send(WatchItem { kind, object: String::new(), revision, value: Arc::new(value), line });
+        self.pipe.send(WatchItem { kind, object: String::new(), revision, value: value.into(), line });
     }
 }

@@ -104,7 +104,8 @@ impl Gated {
 
 impl WatchPipe for Gated {
     fn send(&mut self, item: WatchItem) {
-        let meta = Meta { object: item.object.clone(), kind: item.kind.as_str().to_owned(), value: item.value.clone() };
+        let meta =
+            Meta { object: item.object.clone(), kind: item.kind.as_str().to_owned(), value: item.value.get().clone() };
         // Counted as the gate counts, which asks for the delay of the same event.
         let named = self.concerned && !item.object.is_empty();
         let key = named.then(|| self.questions.numbered(watch_key(&self.stream, &item.object)));

@@ -98,7 +98,7 @@ fn through(pin: &str) -> String {
     let mut pipe = hooks.watch_stream(Stream { client: "driver", resource: "pods", name: None });
     for revision in 1..=3 {
         let line = history::event_line(EventType::Modified, b"{}");
-        let (object, value) = ("demo".to_owned(), Arc::new(json!({})));
+        let (object, value) = ("demo".to_owned(), json!({}).into());
         pipe.send(WatchItem { kind: EventType::Modified, object, revision, value, line });
     }
     let mut out = String::new();

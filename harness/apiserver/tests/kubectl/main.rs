@@ -4,13 +4,12 @@ mod rig;
 
 use std::time::Duration;
 
-use rig::Rig;
 use serde_json::{Value, json};
 
 /// The rig, or an early return that says why.
 macro_rules! rig {
     () => {
-        match Rig::start() {
+        match $crate::rig::Rig::start() {
             Some(rig) => rig,
             None => {
                 eprintln!("kubectl is not installed here: nothing was checked");
@@ -19,6 +18,9 @@ macro_rules! rig {
         }
     };
 }
+
+mod changes;
+mod creates;
 
 const POD: &str = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","labels":{"app":"x"}},
     "spec":{"containers":[{"name":"c","image":"img:1"}]}}"#;

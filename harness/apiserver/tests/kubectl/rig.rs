@@ -19,6 +19,7 @@ pub(crate) struct Rig {
     address: String,
     home: PathBuf,
     input: RefCell<Option<String>>,
+    env: RefCell<Option<(String, String)>>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -57,13 +58,33 @@ impl Rig {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let home = std::env::temp_dir().join(format!("photofinish-kubectl-{}-{count}", std::process::id()));
         std::fs::create_dir_all(&home).expect("a folder");
-        Some(Rig { address, home, input: RefCell::default(), stop: Some(stop), thread: Some(thread) })
+        Some(Rig {
+            address,
+            home,
+            input: RefCell::default(),
+            env: RefCell::default(),
+            stop: Some(stop),
+            thread: Some(thread),
+        })
     }
 
     /// What the next kubectl reads from its standard input.
     pub(crate) fn input(&self, text: &str) -> &Rig {
         *self.input.borrow_mut() = Some(text.to_owned());
         self
+    }
+
+    /// A variable that the next kubectl finds in its environment.
+    pub(crate) fn env(&self, name: &str, value: &str) -> &Rig {
+        *self.env.borrow_mut() = Some((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The path of a new file.
+    pub(crate) fn file(&self, name: &str, content: &[u8]) -> String {
+        let path = self.home.join(name);
+        std::fs::write(&path, content).expect("writes");
+        path.into_os_string().into_string().expect("text")
     }
 
     /// Arguments are separated by blanks; none of them holds one.
@@ -74,6 +95,7 @@ impl Rig {
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", &self.home)
             .env("KUBECONFIG", "/dev/null")
+            .envs(self.env.borrow_mut().take())
             .args(["--server", &self.address])
             .args(arguments.split(' '))
             .stdin(Stdio::piped())

@@ -1,0 +1,112 @@
+//! Which field of a message has which number.
+//!
+//! `numbers.txt` has one line for each message of the published `.proto` files of Kubernetes 1.35: its name, the
+//! `apiVersion` of its kind (`-` for what is no kind, `*` for any), and its fields as `name=number`. An exclamation mark
+//! behind a number says that the field tells zero from absent; of others a zero is nothing, as in JSON. What a field
+//! holds is in the table of types, or stands behind a colon. A field without a name holds a message whose fields belong
+//! to this one.
+
+use std::sync::{LazyLock, OnceLock};
+
+static TABLE: &str = include_str!("numbers.txt");
+
+pub(crate) struct Message {
+    pub(crate) name: &'static str,
+    pub(crate) api_version: &'static str,
+    line: &'static str,
+    fields: OnceLock<Vec<Numbered>>,
+}
+
+pub(crate) struct Numbered {
+    pub(crate) number: u64,
+    /// Empty: the fields of the message in it belong to this one.
+    pub(crate) name: &'static str,
+    /// What it holds, where the table of types does not say.
+    pub(crate) kind: Option<&'static str>,
+    /// Zero is a value.
+    pub(crate) keeps_zero: bool,
+}
+
+static MESSAGES: LazyLock<Vec<Message>> = LazyLock::new(|| {
+    let parsed = TABLE.lines().filter_map(|line| {
+        let mut words = line.splitn(3, ' ');
+        let (name, api_version) = (words.next()?, words.next()?);
+        Some(Message { name, api_version, line: words.next().unwrap_or_default(), fields: OnceLock::new() })
+    });
+    parsed.collect()
+});
+
+/// The message of that name.
+pub(crate) fn message(name: &str) -> Option<&'static Message> {
+    MESSAGES.binary_search_by_key(&name, |message| message.name).ok().map(|at| &MESSAGES[at])
+}
+
+/// The message of a kind. Two groups have Events.
+pub(crate) fn of_kind(api_version: &str, kind: &str) -> Option<&'static Message> {
+    let name = if (api_version, kind) == ("events.k8s.io/v1", "Event") { "events.Event" } else { kind };
+    message(name).filter(|message| matches!(message.api_version, "*") || message.api_version == api_version)
+}
+
+impl Message {
+    pub(crate) fn field(&self, number: u64) -> Option<&Numbered> {
+        let fields = self.fields.get_or_init(|| self.line.split(' ').filter_map(numbered).collect());
+        fields.iter().find(|field| field.number == number)
+    }
+}
+
+/// `name=1`, `name=1!`, `name:kind=1`, `=1:Message`.
+fn numbered(text: &'static str) -> Option<Numbered> {
+    let (name, number) = text.split_once('=')?;
+    let keeps_zero = number.ends_with('!');
+    let number = number.trim_end_matches('!');
+    if name.is_empty() {
+        let (number, inlined) = number.split_once(':')?;
+        return Some(Numbered { number: number.parse().ok()?, name, kind: Some(inlined), keeps_zero });
+    }
+    let (name, kind) = name.split_once(':').map_or((name, None), |(name, kind)| (name, Some(kind)));
+    Some(Numbered { number: number.parse().ok()?, name, kind, keeps_zero })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::typed;
+
+    #[test]
+    fn the_table_is_sorted_and_each_of_its_fields_is_a_field_of_a_type() {
+        assert!(MESSAGES.is_sorted_by_key(|message| message.name));
+        for of in MESSAGES.iter().filter(|of| typed::has(of.name)) {
+            for text in of.line.split(' ') {
+                let field = numbered(text).unwrap_or_else(|| panic!("{} {text}", of.name));
+                let known = match (field.name, field.kind) {
+                    ("", Some(inlined)) => message(inlined).is_some(),
+                    (name, None) => typed::kind(of.name, name).is_some(),
+                    (_, Some(_)) => false,
+                };
+                assert!(known, "{} {text}", of.name);
+            }
+        }
+    }
+
+    #[test]
+    fn messages_that_are_no_types_say_what_their_fields_hold() {
+        for of in MESSAGES.iter().filter(|of| !typed::has(of.name) && of.api_version != "-") {
+            for text in of.line.split(' ') {
+                let kind = numbered(text).and_then(|field| field.kind).unwrap_or_else(|| panic!("{} {text}", of.name));
+                assert!(kind.trim_start_matches('[').len() == 1 || message(kind).is_some(), "{} {text}", of.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_kind_is_known_by_its_api_version_too() {
+        let name = |api_version, kind| of_kind(api_version, kind).map(|message| message.name);
+        assert_eq!(name("v1", "Event"), Some("Event"));
+        assert_eq!(name("events.k8s.io/v1", "Event"), Some("events.Event"));
+        assert_eq!(name("apps/v1", "Deployment"), Some("Deployment"));
+        assert_eq!(name("authentication.k8s.io/v1", "TokenRequest"), Some("TokenRequest"));
+        assert_eq!(name("apps/v1beta1", "Deployment"), None);
+        assert_eq!(name("apps/v1", "DeleteOptions"), Some("DeleteOptions"));
+        assert_eq!(name("v1", "PodSpec"), None);
+    }
+}
