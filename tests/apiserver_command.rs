@@ -43,8 +43,10 @@ struct Server {
     address: String,
 }
 
+/// `PHOTOFINISH_BIN` puts another build of it to the test.
 fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_photofinish"));
+    let program = std::env::var_os("PHOTOFINISH_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_photofinish").into());
+    let mut command = Command::new(program);
     command.arg("apiserver").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -157,21 +159,25 @@ fn an_address_that_others_can_reach_is_served_with_a_warning() {
     assert!(line.contains("there is no authentication"), "{line}");
 }
 
-/// `PHOTOFINISH_LOAD=<creates>,<watches>` makes it larger.
+/// `PHOTOFINISH_LOAD=<creates>,<watches>` makes it larger: the end-to-end checks run 10 000 creates and 200 watches.
 #[test]
-fn many_watches_see_each_of_many_creates() {
+fn many_watches_see_each_of_many_creates_and_sigterm_ends_them() {
     let load = std::env::var("PHOTOFINISH_LOAD").unwrap_or_else(|_| "300,20".into());
     let (creates, watches) = load.split_once(',').expect("two numbers");
     let (creates, watches): (usize, usize) = (creates.parse().expect("a number"), watches.parse().expect("a number"));
-    let server = Server::start(&[]);
+    let mut server = Server::start(&[]);
     let threads: Vec<_> = (0..watches)
         .map(|_| {
             let mut watch = server.connect();
             watch.write_all(b"GET /api/v1/configmaps?watch=1 HTTP/1.1\r\nhost: x\r\n\r\n").expect("writes");
+            // Each create once, in their order: nothing is lost, and nothing comes twice.
             std::thread::spawn(move || {
-                let lines = BufReader::with_capacity(1 << 16, watch).lines();
-                let events = lines.map_while(Result::ok).filter(|line| line.starts_with("{\"type\":\"ADDED\""));
-                events.take(creates).count()
+                let mut lines = BufReader::with_capacity(1 << 16, watch).lines();
+                let events = lines.by_ref().map_while(Result::ok).filter(|line| line.starts_with("{\"type\":"));
+                let shows =
+                    |line: &str, n| line.starts_with("{\"type\":\"ADDED\"") && line.contains(&format!("\"c{n}\""));
+                let seen = events.take(creates).enumerate().take_while(|(n, line)| shows(line, *n)).count();
+                (seen, lines)
             })
         })
         .collect();
@@ -181,7 +187,12 @@ fn many_watches_see_each_of_many_creates() {
         let (code, said) = server.ask(&mut connection, "POST", "/api/v1/namespaces/default/configmaps", &body);
         assert_eq!(code, 201, "{said}");
     }
+    let mut open = Vec::new();
     for thread in threads {
-        assert_eq!(thread.join().expect("reads"), creates);
+        let (seen, watch) = thread.join().expect("reads");
+        assert_eq!(seen, creates);
+        open.push(watch);
     }
+    server.signal(libc::SIGTERM);
+    assert_eq!(server.child.wait().expect("ends").code(), Some(0), "with {} watches open", open.len());
 }
