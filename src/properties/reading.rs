@@ -98,12 +98,12 @@ impl<'a> Truth<'a> {
             let gone = field("gone") == "true";
             match &*e.name {
                 "resource" => {
-                    if let Some((at, rv)) = self.created.take() {
-                        self.wrote(subject, at, rv, views);
-                    }
                     let ending = if field("ending") == "true" { " ending" } else { "" };
                     let run = format!("{} {}{ending}", field("run"), field("marker")).trim_end().to_owned();
                     self.known.entry(subject).or_default().0 = (!gone).then_some(run);
+                    if let Some((at, rv)) = self.created.take() {
+                        self.wrote(subject, at, rv, views);
+                    }
                 }
                 "pod" => {
                     let pods = self.pods.entry(subject).or_default();
@@ -220,4 +220,105 @@ fn label(e: &Entry) -> Option<String> {
         return asked("refuses");
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Told<'a> = (&'static str, &'static str, &'static str, &'a [(&'static str, &'a str)]);
+
+    fn trace(told: &[Told<'_>]) -> Vec<Entry> {
+        let entry = |(id, (host, kind, text, fields)): (usize, &Told<'_>)| Entry {
+            id: id as u64,
+            at_ns: id as u64,
+            host: (*host).into(),
+            kind: (*kind).into(),
+            name: if *kind == STATE { "resource" } else { "info" }.into(),
+            text: (*text).to_owned(),
+            fields: fields.iter().map(|(k, v)| ((*k).into(), (*v).to_owned())).collect(),
+            spans: vec![],
+            cause: None,
+        };
+        told.iter().enumerate().map(entry).collect()
+    }
+
+    const ROW: (&str, &str) = ("id", "1");
+    const NAMED: [(&str, &str); 2] = [("sandbox_id", "1"), ("sandbox_name", "demo")];
+
+    fn example() -> Vec<Entry> {
+        let [id, name] = NAMED;
+        let resource = |run| [("object", "cr"), ("sandbox", "demo"), id, ("run", run), ("marker", "create/preparing")];
+        trace(&[
+            ("gateway", "log", "store commit", &[("op", "create"), ROW, ("phase", "Provisioning")]),
+            ("gateway", "log", "request accepted", &[("op", "create"), id, name]),
+            ("api", "http", "", &[("path", "/apis/x/v1/namespaces/n/sandboxes"), ("rv", "12")]),
+            ("world", STATE, "", &resource("off")),
+            ("api", "watch", "", &[("stream", "driver/sandboxes"), ("object", "cr"), ("rv", "12")]),
+            ("driver", "log", "snapshot stream opened", &[]),
+            ("gateway", "log", "driver watch: opened", &[]),
+            (
+                "driver",
+                "log",
+                "snapshot sent",
+                &[id, name, ("operation", "create"), ("bootstrap_phase", "preparing"), ("resource_version", "12")],
+            ),
+            ("gateway", "log", "snapshot received", &NAMED),
+            ("gateway", "log", "store commit", &[("op", "snapshot"), ROW, ("phase", "Ready")]),
+            (
+                "gateway",
+                "log",
+                "Sandbox phase changed",
+                &[id, name, ("old_phase", "Provisioning"), ("new_phase", "Ready"), ("by", "snapshot")],
+            ),
+            ("api", "http", "", &[("path", "/apis/x/v1/namespaces/n/sandboxes/cr"), ("rv", "13")]),
+            ("world", STATE, "", &resource("on")),
+            ("gateway", "log", "store commit", &[("op", "delete"), ROW, ("phase", "")]),
+        ])
+    }
+
+    #[test]
+    fn a_row_rests_on_the_last_snapshot_that_came_and_the_truth_on_the_last_write() {
+        let views = reading(&example()).views;
+        let told: Vec<_> = views.iter().map(|v| (v.holder.as_deref(), v.at, v.state.as_deref(), v.revision)).collect();
+        let (off, on) = (Some("off create/preparing · no pods"), Some("on create/preparing · no pods"));
+        let gateway = Some("gateway");
+        let expected = [
+            (gateway, 0, Some("Provisioning"), None),
+            (None, 2, off, Some(12)),
+            (None, 3, off, Some(12)),
+            (gateway, 8, Some("Provisioning"), Some(12)),
+            (gateway, 9, Some("Ready"), Some(12)),
+            (None, 11, off, Some(13)),
+            (None, 12, on, Some(13)),
+            (gateway, 13, None, Some(12)),
+        ];
+        assert_eq!(told, expected);
+        assert!(views.iter().all(|view| view.subject == "demo"));
+    }
+
+    #[test]
+    fn a_phase_rests_on_a_snapshot_and_that_on_an_event() {
+        let links = reading(&example()).links;
+        let told: Vec<_> = links.iter().map(|link| (link.from, link.to, link.how.as_str())).collect();
+        assert_eq!(told, [(4, 7, "made from rv 12"), (7, 8, "snapshot"), (8, 10, "applied")]);
+    }
+
+    #[test]
+    fn entries_are_about_a_sandbox_by_its_name_its_id_or_its_resource_and_say_it_shortly() {
+        let Reading { subjects, labels, .. } = reading(&example());
+        let about: Vec<u64> = subjects.keys().copied().collect();
+        assert_eq!(about, [0, 1, 3, 4, 7, 8, 9, 10, 11, 12, 13]);
+        let label = |id: u64| labels.get(&id).map(String::as_str);
+        for (id, expected) in [
+            (1, Some("accepts create")),
+            (3, Some("resource demo off create/preparing")),
+            (5, None),
+            (7, Some("snapshot rv 12 create/preparing")),
+            (9, Some("row Ready by snapshot")),
+            (10, Some("Provisioning → Ready")),
+        ] {
+            assert_eq!(label(id), expected, "{id}");
+        }
+    }
 }

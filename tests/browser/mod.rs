@@ -65,6 +65,8 @@ impl Browser {
             });
         }
         let process = command.spawn().expect("the browser starts");
+        // Only the browser holds them now: when it ends, so does what is read from it.
+        drop((theirs_in, theirs_out));
         let mut browser = Browser {
             process,
             to,
@@ -130,7 +132,7 @@ impl Browser {
     pub(crate) fn open(&mut self, file: &Path) {
         let file = file.canonicalize().expect("the page is there");
         self.ask("Page.navigate", json!({"url": format!("file://{}", file.display())}));
-        self.wait("document.documentElement.dataset.ready === 'true'");
+        self.wait("document.documentElement?.dataset.ready === 'true'");
     }
 
     /// Waits until an expression is true.
@@ -214,13 +216,18 @@ fn base64(text: &str) -> Vec<u8> {
 /// A folder that goes with its owner.
 pub(crate) mod tempdir {
     use std::path::{Path, PathBuf};
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// Folders of this process so far.
+    static MADE: AtomicU32 = AtomicU32::new(0);
 
     /// It is empty at first.
     pub(crate) struct Folder(PathBuf);
 
     impl Folder {
         pub(crate) fn new(what: &str) -> Folder {
-            let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{what}-{}", std::process::id()));
+            let n = MADE.fetch_add(1, Ordering::Relaxed);
+            let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{what}-{}-{n}", std::process::id()));
             std::fs::create_dir_all(&path).expect("a folder for the test");
             Folder(path)
         }

@@ -10,6 +10,7 @@ use crate::report;
 use crate::system::System;
 
 use super::HARNESS;
+use super::drawing::Drawing;
 use super::lab::{Lab, LabError};
 use super::output::{Output, note};
 
@@ -31,6 +32,9 @@ pub(super) struct DiffArgs {
     run_id: String,
     /// Another run; without it, the nearest one that holds: one choice of the first taken back.
     other: Option<String>,
+    /// Draw both runs as timelines from where they part, into one HTML file that needs nothing else.
+    #[arg(long, value_name = "FILE")]
+    html: Option<std::path::PathBuf>,
 }
 
 fn ended(done: Result<u8, LabError>) -> Result<u8, BadInput> {
@@ -115,6 +119,16 @@ fn differs(system: &'static dyn System, args: &DiffArgs, output: &mut Output) ->
         output.line("the runs are alike, entry by entry");
         return Ok(0);
     };
+    if let Some(mut drawing) = Drawing::new(system, args.html.as_deref(), None) {
+        drawing.side_by_side();
+        for (run, at) in [(&one, a), (&other, b)] {
+            let run = lab.run(&Job { objects: true, ..run.job.clone() })?;
+            // The one that ended there has no entry to show.
+            let at = at.min(run.entries.len().saturating_sub(1));
+            drawing.add_marked(&run, Some((at as u64, "the runs part here")));
+        }
+        drawing.write()?;
+    }
     let time = [one.entries.get(a), other.entries.get(b)].into_iter().flatten().map(|e| e.at_ns).min().unwrap_or(0);
     output.line(format!("they part at {}, entry {a} of the one, {b} of the other", report::time(time)));
     for (side, entries, at) in [("one", &one.entries, a), ("another", &other.entries, b)] {

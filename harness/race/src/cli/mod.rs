@@ -21,14 +21,18 @@ use crate::scenario::yaml::parse_duration;
 use crate::scenario::{Kind, Scenario};
 use crate::switch::{Switch, SwitchKind};
 use crate::system::{Engine, System};
+use artifacts::Artifacts;
 use drawing::Drawing;
+use github::GitHub;
 use output::{Output, complain, json_line, note};
 
 mod apiserver;
+mod artifacts;
 mod choices;
 mod drawing;
 mod exhaust;
 mod explain;
+mod github;
 mod interrupt;
 mod lab;
 mod matrix;
@@ -173,6 +177,9 @@ struct HowArgs {
     /// Write the run as trace events for ui.perfetto.dev; of several runs the worst.
     #[arg(long, value_name = "FILE")]
     perfetto: Option<std::path::PathBuf>,
+    /// Keep the id, the trace, the report and the timeline of each run that does not hold in a new folder within this one.
+    #[arg(long, value_name = "DIR")]
+    artifacts: Option<std::path::PathBuf>,
 }
 
 fn parse_seeds(text: &str) -> Result<(u64, u64), String> {
@@ -404,17 +411,34 @@ struct Printer<'a> {
     failed: usize,
     refused: usize,
     drawing: Option<Drawing>,
+    artifacts: Option<Artifacts>,
+    github: Option<GitHub>,
 }
 
 impl<'a> Printer<'a> {
     fn new(system: &'static dyn System, how: &'a HowArgs, output: &'a mut Output, width: usize) -> Printer<'a> {
         let drawing = Drawing::new(system, how.html.as_deref(), how.perfetto.as_deref());
-        Printer { system, how, output, width, code: 0, done: 0, failed: 0, refused: 0, drawing }
+        let artifacts = how.artifacts.as_ref().map(|folder| Artifacts::new(system, folder));
+        Printer {
+            system,
+            how,
+            output,
+            width,
+            code: 0,
+            done: 0,
+            failed: 0,
+            refused: 0,
+            drawing,
+            artifacts,
+            github: GitHub::here(),
+        }
     }
     /// The exit code, once the pictures are written.
     fn end(self) -> Result<u8, BadInput> {
-        let code = self.code;
-        self.drawing.map_or(Ok(code), |drawing| drawing.write().map(|()| code))
+        self.github.iter().for_each(GitHub::end);
+        self.artifacts.map_or(Ok(()), |artifacts| artifacts.end())?;
+        self.drawing.map_or(Ok(()), |drawing| drawing.write())?;
+        Ok(self.code)
     }
     fn pool(&self) -> Pool {
         let limit = self.how.wall_limit.unwrap_or(WALL_LIMIT);
@@ -427,7 +451,7 @@ impl<'a> Printer<'a> {
     /// Each run with a line, and why it fails.
     fn each(&mut self, mut jobs: Vec<Job>) {
         let (pool, many) = (self.pool(), jobs.len() > 1);
-        jobs.iter_mut().for_each(|job| job.objects = self.drawing.is_some());
+        jobs.iter_mut().for_each(|job| job.objects = self.drawing.is_some() || self.artifacts.is_some());
         let done = pool.run(jobs, |run| {
             self.count(&run);
             match self.how.json {
@@ -455,9 +479,11 @@ impl<'a> Printer<'a> {
         self.output.text(&self.failure(run))
     }
     fn failure(&self, run: &Run) -> String {
+        self.failure_in(run, self.output.style)
+    }
+    fn failure_in(&self, run: &Run, style: report::Style) -> String {
         let replay = replay_command(&run.job.id().to_string());
-        let mut text =
-            report::failure(&run.report, &run.entries, &self.system.properties(), &replay, self.output.style);
+        let mut text = report::failure(&run.report, &run.entries, &self.system.properties(), &replay, style);
         // What a process printed before it died says more than its trace.
         let died = matches!(run.report.outcome, Outcome::Crashed | Outcome::Hung | Outcome::Failed);
         if died && !run.output.trim().is_empty() {
@@ -518,6 +544,15 @@ impl<'a> Printer<'a> {
         self.done += 1;
         if let Some(drawing) = &mut self.drawing {
             drawing.add(run);
+        }
+        if let Some(mut artifacts) = self.artifacts.take() {
+            let plain = report::Style::default();
+            let text = report::line(&run.job.name(), 0, &run.report, plain) + "\n" + &self.failure_in(run, plain);
+            artifacts.add(run, &text);
+            self.artifacts = Some(artifacts);
+        }
+        if let Some(github) = &mut self.github {
+            github.add(run);
         }
         match run.report.outcome {
             Outcome::Holds => {}

@@ -15,6 +15,7 @@ use crate::pool::{Job, Run};
 use crate::scenario::{self, Source};
 use crate::system::System;
 
+use super::drawing::Drawing;
 use super::lab::{Lab, LabError};
 use super::output::{Output, note};
 use super::{HARNESS, replay_command};
@@ -26,6 +27,9 @@ pub(super) struct ShrinkArgs {
     /// Write the result as a scenario to this new file.
     #[arg(long, value_name = "FILE.yaml")]
     scenario: Option<String>,
+    /// Draw the shrunk run as a timeline, into one HTML file that needs nothing else.
+    #[arg(long, value_name = "FILE")]
+    html: Option<std::path::PathBuf>,
     /// Print one JSON object, and nothing else.
     #[arg(long)]
     json: bool,
@@ -111,6 +115,11 @@ fn shrunk(system: &'static dyn System, args: &ShrinkArgs, output: &mut Output) -
             output.line(format!("  {sentence}"));
             output.line(format!("  replay: {}", replay_command(&id)));
         }
+    }
+    if let Some(mut drawing) = Drawing::new(system, args.html.as_deref(), None) {
+        drawing.remark(&sentence);
+        drawing.add(&lab.run(&Job { objects: true, ..job.clone() })?);
+        drawing.write()?;
     }
     if let Some(path) = &args.scenario {
         code = code.max(write(system, &mut lab, path, &last, &sentence)?);

@@ -9,18 +9,20 @@ use clap::{Args, ValueEnum};
 use photofinish_sim::choices::{Legal, Pins, Source as ChoiceSource};
 use serde::Serialize;
 
+use crate::catalogue;
 use crate::explore::findings::{Finding, Findings, Seen};
 use crate::explore::memory::{self, Memory, Remembered};
 use crate::explore::odds;
 use crate::mistake::BadInput;
 use crate::options::Options;
 use crate::outcome::Outcome;
-use crate::pool::{Job, Pool, Run, WALL_LIMIT};
+use crate::pool::{Again, Job, Pool, Run, WALL_LIMIT};
 use crate::property::SCRIPT;
 use crate::run_id::RunId;
 use crate::scenario::Scenario;
 use crate::system::System;
 
+use super::drawing::Drawing;
 use super::output::{Output, complain, json_line, note};
 use super::progress::Progress;
 use super::{BAD_INPUT, HARNESS, SystemArgs, interrupt, parse_limit, replay_command, selected};
@@ -58,6 +60,9 @@ pub(super) struct SweepArgs {
     /// Add the JSON line of each run to this file.
     #[arg(long, value_name = "FILE.jsonl")]
     out: Option<String>,
+    /// Draw the cheapest run of each finding as a timeline, into one HTML file that needs nothing else.
+    #[arg(long, value_name = "FILE")]
+    html: Option<std::path::PathBuf>,
     #[command(flatten)]
     system: SystemArgs,
     /// Print one JSON object a run and a summary at the end, and nothing else.
@@ -169,10 +174,42 @@ pub(super) fn sweep(system: &'static dyn System, args: &SweepArgs, output: &mut 
         true => _ = output.line(summary(&findings, replays, seconds, why)),
         false => tell(&findings, replays, seconds, why, output),
     }
+    if let Some(drawing) = Drawing::new(system, args.html.as_deref(), None) {
+        picture(system, drawing, &findings, seconds)?;
+    }
     if results.is_some_and(|r| r.lost) {
         code = HARNESS;
     }
     Ok(code.max(findings.exit_code()))
+}
+
+/// A page with what was found: each finding in words, and its cheapest run, done once more to be drawn.
+fn picture(
+    system: &'static dyn System,
+    mut drawing: Drawing,
+    findings: &Findings,
+    seconds: f64,
+) -> Result<(), BadInput> {
+    let rate = findings.runs() as f64 / seconds.max(1e-3);
+    let count = findings.all().len();
+    drawing.remark(format!("{} runs in {seconds:.1} s, {rate:.0} a second; {count} findings", findings.runs()));
+    let pool = Pool::new(system).again(Again::Never);
+    for finding in findings.all() {
+        let Finding { property, object, scenario, times, .. } = finding;
+        let found = match times {
+            0 => "in a remembered run only".to_owned(),
+            times => odds::sentence(*times, findings.drawn(scenario)),
+        };
+        let (runs, after) = (finding.found_after_runs, finding.found_after_seconds);
+        drawing.remark(format!("{property} of {object}: {found}; first after {runs} runs, {after:.1} s ({scenario})"));
+        let id: RunId = finding.run_id.parse()?;
+        let job = Job { objects: true, ..catalogue::by_id(system, &id)? };
+        match pool.run_one(&job) {
+            Ok(run) => drawing.add(&run),
+            Err(e) => note(format!("note: the run {id} could not be drawn: {e}")),
+        }
+    }
+    drawing.write()
 }
 
 /// The remembered runs of these scenarios, with the options of this sweep.

@@ -1,5 +1,5 @@
 //! What somebody believes beside what is true: stretches of one state, each with how far it lags behind.
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use photofinish_sim::trace::{Entry, EntryId};
 use serde::Serialize;
@@ -74,17 +74,18 @@ fn stretches(views: &[&View], truth: &[&View], time: impl Fn(EntryId) -> u64) ->
         believed += views[believed..].iter().take_while(|view| view.at <= from).count();
         known += truth[known..].iter().take_while(|view| view.at <= from).count();
         let Some(view) = believed.checked_sub(1).map(|at| views[at]) else { continue };
-        let missed: Vec<&&View> = match view.revision {
-            Some(rv) => truth[..known].iter().filter(|t| t.revision.is_some_and(|other| other > rv)).collect(),
-            // It rests on nothing: all that is true is news to it.
-            None => truth[..known].iter().filter(|t| t.revision.is_some()).collect(),
-        };
+        // What rests on nothing has seen no revision: all that is true is news to it.
+        let seen = view.revision.unwrap_or(0);
+        let newer = |t: &&&View| t.revision.is_some_and(|rv| rv > seen);
+        let missed: Vec<&&View> = truth[..known].iter().filter(newer).collect();
+        // The truth may be told several times under one revision.
+        let behind = missed.iter().filter_map(|t| t.revision).collect::<BTreeSet<_>>().len();
         let stretch = Stretch {
             from,
             at: view.at,
             state: view.state.clone(),
             rv: view.revision,
-            behind: missed.len(),
+            behind,
             lag_ns: missed.first().map_or(0, |first| time(from).saturating_sub(time(first.at))),
         };
         let same =
@@ -133,6 +134,7 @@ mod tests {
             view(None, 1, "on", 12),
             view(gateway, 2, "Ready", 12),
             view(None, 3, "on", 13),
+            view(None, 4, "on, again", 13),
             view(None, 5, "off", 14),
             view(gateway, 6, "Ready", 13),
             view(gateway, 7, "Stopped", 14),
@@ -156,7 +158,13 @@ mod tests {
         ];
         assert_eq!(told, expected);
         let truth: Vec<_> = all[1].stretches.iter().map(|s| (s.from, s.state.as_deref(), s.rv, s.behind)).collect();
-        assert_eq!(truth, [(1, Some("on"), Some(12), 0), (3, Some("on"), Some(13), 0), (5, Some("off"), Some(14), 0)]);
+        let expected = [
+            (1, Some("on"), Some(12), 0),
+            (3, Some("on"), Some(13), 0),
+            (4, Some("on, again"), Some(13), 0),
+            (5, Some("off"), Some(14), 0),
+        ];
+        assert_eq!(truth, expected);
     }
 
     #[test]

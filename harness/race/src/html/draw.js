@@ -4,6 +4,7 @@ const AXIS = 34;
 const NEAR_PX = 4;
 const ARROWS_LIMIT = 160;
 const PALETTE = 8;
+const BOLD = "650 11px system-ui, sans-serif";
 
 const pen = document.createElement("canvas").getContext("2d");
 const widths = new Map();
@@ -129,7 +130,7 @@ class Chart {
       if (lane.kind === "belief") marks.push(this.belief(lane, width));
       else marks.push(this.bars(lane, width), this.marks(lane, width));
     }
-    parts.push(...marks, this.arrows(width), this.violations(width), this.cursor());
+    parts.push(...marks, this.arrows(width), this.violations(width), this.noted(), this.cursor());
     this.canvas.innerHTML = `<svg width="${width}" height="${this.height}" role="presentation">${parts.join("")}</svg>`;
     this.drawWindow();
   }
@@ -288,13 +289,15 @@ class Chart {
     for (const i of byWeight) {
       const s = seen[i];
       if (s.count > 1 || s.m.e.weight < 1) continue;
-      const from = lane.wordy ? s.px - 5 : s.px + 8;
+      // Arrows come in below a mark: words stand beside that.
+      const from = s.px + (lane.wordy ? 6 : 8);
+      const font = this.run.broken.has(s.m.e.id) ? BOLD : undefined;
       if (taken.some(([a, b]) => from >= a - 4 && from <= b)) continue;
       const room = taken.reduce((min, [a]) => (a > from ? Math.min(min, a - 5) : min), next) - from;
-      const text = fitted(this.markLabel(s.m, lane), room);
+      const text = fitted(this.markLabel(s.m, lane), room, font);
       if (!text || room < 24) continue;
       labels.set(i, text);
-      taken.push([from, from + textWidth(text) + 6]);
+      taken.push([from, from + textWidth(text, font) + 6]);
     }
     seen.forEach((s, i) => {
       const { e } = s.m;
@@ -310,7 +313,7 @@ class Chart {
       const words = `${seconds(e.at)}, ${lane.title}: ${e.label}${broken ? `. Violates ${this.run.broken.get(e.id).map((v) => v.property).join(", ")}` : ""}`;
       out.push(`<g class="${classes}" data-entry="${e.id}" transform="translate(${s.px.toFixed(1)} ${y})" style="--c:${colour}" role="img" aria-label="${escape(words)}"><title>${escape(words)}</title><rect class="hit" x="-6" y="-11" width="12" height="22"/>${shape(e)}${broken || this.run.led.has(e.id) ? '<circle class="ring" r="9"/>' : ""}${e.id === app.state.selected ? '<circle class="ring-here" r="9"/>' : ""}</g>`);
       const text = labels.get(i);
-      if (text) out.push(`<text class="label w${e.weight}${broken ? " broken" : ""}${dim}" x="${(lane.wordy ? s.px - 5 : s.px + 8).toFixed(1)}" y="${lane.wordy ? y + 20 : y + 4}"${dim ? ' opacity=".25"' : ""}>${escape(text)}</text>`);
+      if (text) out.push(`<text class="label w${e.weight}${broken ? " broken" : ""}${dim}" x="${(s.px + (lane.wordy ? 6 : 8)).toFixed(1)}" y="${lane.wordy ? y + 20 : y + 4}"${dim ? ' opacity=".25"' : ""}>${escape(text)}</text>`);
     });
     return out.join("");
   }
@@ -364,7 +367,7 @@ class Chart {
       const x = this.xOf(id);
       if (x < -2 || x > width + 2) continue;
       const text = all.length > 1 ? `${all[0].property} +${all.length - 1}` : all[0].property;
-      const w = textWidth(text, "650 11px system-ui, sans-serif") + 14;
+      const w = textWidth(text, BOLD) + 14;
       const left = x + w > width ? x - w : x;
       const row = flags.some((f) => left < f + 4) ? 1 : 0;
       flags.push(left + w);
@@ -372,6 +375,15 @@ class Chart {
         `<g class="flag mark" data-entry="${id}" data-violation="${escape(all.map((v) => v.property).join(" "))}" role="img" aria-label="${escape(`violated here: ${all.map((v) => v.property).join(", ")}`)}"><title>${escape(all.map((v) => `${v.property}: ${v.why}`).join("\n"))}</title><rect x="${left.toFixed(1)}" y="${row ? 17 : 0}" width="${w.toFixed(1)}" height="16" rx="3"/><text x="${(left + 7).toFixed(1)}" y="${row ? 29 : 12}">${escape(text)}</text></g>`);
     }
     return out.join("");
+  }
+
+  /** A flag of whoever made the page. */
+  noted() {
+    const { mark } = this.run;
+    if (!mark) return "";
+    const x = this.xOf(mark[0]);
+    const w = textWidth(mark[1], BOLD) + 14;
+    return `<path class="noted-line" d="M${x.toFixed(1)} 0V${this.height}"/><g class="flag noted mark" data-entry="${mark[0]}" role="img" aria-label="${escape(mark[1])}"><rect x="${x.toFixed(1)}" y="0" width="${w.toFixed(1)}" height="16" rx="3"/><text x="${(x + 7).toFixed(1)}" y="12">${escape(mark[1])}</text></g>`;
   }
 
   cursor() {

@@ -4,7 +4,9 @@ const LEAST_UNITS = 12;
 
 class App {
   constructor() {
-    this.index = embedded("index");
+    const { remarks, runs } = embedded("index");
+    this.remarks = remarks;
+    this.index = runs;
     this.chart = new Chart(this);
     this.details = new Details(this);
     this.list = new List(this);
@@ -12,7 +14,8 @@ class App {
     this.window = { from: 0, to: 1 };
     this.drawRuns();
     this.wire();
-    const asked = new URLSearchParams(location.hash.slice(1));
+    const { dataset } = document.documentElement;
+    const asked = new URLSearchParams(dataset.run === undefined ? location.hash.slice(1) : `run=${dataset.run}`);
     const first = this.index.find((r) => r.section !== null);
     if (!first) return;
     this.load(asked.has("run") ? Number(asked.get("run")) : first.section);
@@ -118,12 +121,17 @@ ${broken.length ? html`<ul class="broken">${broken}</ul>` : ""}
 <div class="replay"><code>${run.replay}</code><button class="small" id="copy">Copy</button></div>`;
   }
   drawRuns() {
-    if (this.index.length < 2) return;
+    if (document.documentElement.dataset.run !== undefined || this.index.length < 2 && !this.remarks.length) return;
     const nav = document.getElementById("runs");
     nav.hidden = false;
     const failed = this.index.filter((r) => r.outcome !== "holds").length;
     const rows = this.index.map((r) => html`<tr ${r.section === null ? "" : new Raw(`data-section="${r.section}"`)}><td><span class="outcome ${r.outcome}">${r.outcome}</span></td><td>${r.section === null ? r.name : html`<button>${r.name}</button>`}</td><td>${r.property || ""}</td><td class="mono">${r.time}</td><td class="mono">${r.run_id}</td></tr>`);
-    nav.innerHTML = html`<h1>${this.index.length} runs, ${failed} that do not hold</h1><div class="table"><table><thead><tr><th>Outcome<th>Run<th>Property<th>Virtual time<th>Run id</tr></thead><tbody>${rows}</tbody></table></div>`;
+    const remarks = this.remarks.map((text) => html`<li>${text}</li>`);
+    if (this.index.length < 2) {
+      nav.innerHTML = html`<ul class="remarks">${remarks}</ul>`;
+      return;
+    }
+    nav.innerHTML = html`<h1>${this.index.length} runs, ${failed} of them ${failed === 1 ? "does" : "do"} not hold</h1>${remarks.length ? html`<ul class="remarks">${remarks}</ul>` : ""}<div class="table"><table><thead><tr><th>Outcome<th>Run<th>Property<th>Virtual time<th>Run id</tr></thead><tbody>${rows}</tbody></table></div>`;
   }
   drawChoices() {
     const options = this.run.subjects.map((s) => html`<option>${s}</option>`);
@@ -161,6 +169,11 @@ ${broken.length ? html`<ul class="broken">${broken}</ul>` : ""}
   /** What led to the first violation and a little more; the whole run if it holds. */
   home(redraw = true) {
     const [first] = this.run.violations;
+    if (this.run.mark) {
+      const at = this.chart.scale.x[this.run.mark[0]];
+      this.show(at - 160, at + 520, redraw);
+      return;
+    }
     if (!first) { this.show(0, this.chart.scale.end, redraw); return; }
     const { x } = this.chart.scale;
     const ids = [first.entry, ...first.led, ...this.run.arrows.filter((a) => a.story && a.story.includes(0)).flatMap((a) => [a.from, a.to])];
@@ -192,7 +205,7 @@ ${broken.length ? html`<ul class="broken">${broken}</ul>` : ""}
       const e = this.run.entries[id];
       document.getElementById("announce").textContent = `${e.host}, ${seconds(e.at)}: ${e.label}`;
     }
-    history.replaceState(null, "", id === null ? `#run=${this.section}` : `#run=${this.section}&entry=${id}`);
+    if (document.documentElement.dataset.run === undefined) history.replaceState(null, "", id === null ? `#run=${this.section}` : `#run=${this.section}&entry=${id}`);
   }
   /** Along the lane of the selected entry, or to the nearest entry of the next lane. */
   move(dx, dy) {
@@ -322,7 +335,7 @@ ${broken.length ? html`<ul class="broken">${broken}</ul>` : ""}
       v: () => { this.home(); if (this.run.violations[0]) this.select(this.run.violations[0].entry); },
       c: () => e && e.cause !== null && this.select(e.cause, { reveal: true }),
       e: () => e && e.effects.length && this.select(e.effects[0], { reveal: true }),
-      r: () => { const on = e && this.run.into.get(e.id); if (on) this.select(on[0].from, { reveal: true }); },
+      r: () => { const on = e && (this.run.into.get(e.id) || []).filter((a) => a.how !== "it was so").at(-1); if (on) this.select(on.from, { reveal: true }); },
       "/": () => document.getElementById("search").focus(),
       "?": () => this.help(), Escape: () => this.select(null),
     };
@@ -341,9 +354,23 @@ ${broken.length ? html`<ul class="broken">${broken}</ul>` : ""}
   }
 }
 
+/** Two runs side by side: each a page of its own within this one, made of its own text. */
+function sideBySide(source) {
+  const { remarks, runs } = embedded("index");
+  const heads = runs.slice(0, 2).map((r) => html`<iframe title="${r.outcome}: ${r.run_id}"></iframe>`);
+  document.body.innerHTML = html`<nav id="runs"><h1>Two runs, from where they part</h1><ul class="remarks">${remarks.map((text) => html`<li>${text}</li>`)}</ul></nav><div class="beside">${heads}</div>`;
+  document.querySelectorAll("iframe").forEach((frame, n) => {
+    frame.srcdoc = source.replace("<html", `<html data-run="${n}"`);
+  });
+}
+
 performance.mark("script");
-const app = new App();
+const root = document.documentElement;
+if (root.dataset.run === undefined && embedded("index").beside) {
+  sideBySide(`<!doctype html>${root.outerHTML}`);
+} else {
+  // For tests and for the console.
+  window.photofinish = new App();
+}
 performance.mark("drawn");
-requestAnimationFrame(() => requestAnimationFrame(() => { performance.mark("painted"); document.documentElement.dataset.ready = "true"; }));
-// For tests and for the console.
-window.photofinish = app;
+requestAnimationFrame(() => requestAnimationFrame(() => { performance.mark("painted"); root.dataset.ready = "true"; }));

@@ -35,9 +35,19 @@ const ENTRIES_LIMIT: usize = 40_000;
 /// A page in the making.
 pub struct Page {
     title: String,
+    remarks: Vec<String>,
+    beside: bool,
     index: Vec<Listed>,
     sections: Vec<String>,
     entries: usize,
+}
+
+/// What stands above the runs.
+#[derive(Serialize)]
+struct Index<'p> {
+    remarks: &'p [String],
+    beside: bool,
+    runs: &'p [Listed],
 }
 
 /// A run in the index.
@@ -55,7 +65,22 @@ struct Listed {
 impl Page {
     /// A page without runs.
     pub fn new(title: impl Into<String>) -> Page {
-        Page { title: title.into(), index: Vec::new(), sections: Vec::new(), entries: 0 }
+        Page {
+            title: title.into(),
+            remarks: Vec::new(),
+            beside: false,
+            index: Vec::new(),
+            sections: Vec::new(),
+            entries: 0,
+        }
+    }
+    /// Adds a line above the runs.
+    pub fn remark(&mut self, text: impl Into<String>) {
+        self.remarks.push(text.into());
+    }
+    /// Shows the first two runs side by side, not one at a time.
+    pub fn side_by_side(&mut self) {
+        self.beside = true;
     }
     /// Adds a run. It is listed in any case, and drawn while there is room.
     pub fn add(&mut self, told: &Told<'_>) {
@@ -85,7 +110,9 @@ impl Page {
         let data: String = sections
             .map(|(n, json)| format!("<script type=\"application/json\" id=\"run-{n}\">{json}</script>\n"))
             .collect();
-        let index = format!("<script type=\"application/json\" id=\"index\">{}</script>\n", embed(&self.index));
+        let index =
+            embed(&Index { remarks: &self.remarks, beside: self.beside && self.sections.len() > 1, runs: &self.index });
+        let index = format!("<script type=\"application/json\" id=\"index\">{index}</script>\n");
         fill(
             PAGE,
             &[

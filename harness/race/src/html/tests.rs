@@ -63,6 +63,7 @@ fn page(entries: &[Entry], report: &RunReport) -> String {
         role: &|host| if host == "gateway" { Role::Gateway } else { Role::Client },
         sentence: &|name| format!("{name} holds."),
         objects: &[object(1, 1), object(2, 2)],
+        mark: Some((1, "here".into())),
     });
     page.finish()
 }
@@ -79,7 +80,7 @@ fn a_page_holds_the_data_of_its_run() {
     let violation = Violation { entry: 1, why: "it left".into(), led: vec![0] };
     let report = report(Outcome::Violated, vec![Broken { property: "stable".into(), violation }]);
     let page = page(&entries, &report);
-    let index = data(&page, "index");
+    let index = &data(&page, "index")["runs"];
     let listed = (&index[0]["outcome"], &index[0]["property"], &index[0]["section"]);
     assert_eq!(listed, (&json!("violated"), &json!("stable"), &json!(0)));
     let run = data(&page, "run-0");
@@ -89,6 +90,7 @@ fn a_page_holds_the_data_of_its_run() {
     assert_eq!(run["arrows"], json!([{"from": 0, "to": 1, "how": "rests on it", "story": [0]}]));
     assert_eq!(run["beliefs"][0]["stretches"][0], json!({"from": 1, "at": 1, "state": "Ready"}));
     assert_eq!(run["objects"][0]["states"][1], json!({"rv": 2, "patch": {"size": 2}}));
+    assert_eq!(run["mark"], json!([1, "here"]));
     let column = |name: &str| run["entries"][name].as_array().expect("a column").clone();
     let string = |number: &Value| run["strings"][number.as_u64().expect("a number") as usize].clone();
     assert_eq!(column("label").iter().map(string).collect::<Vec<_>>(), ["stop demo", "short"]);
@@ -110,8 +112,8 @@ fn nothing_that_a_program_logs_ends_the_data_or_is_run() {
 fn a_page_asks_for_nothing_from_elsewhere() {
     let page = page(&[entry(0, "gateway", "log", "x")], &report(Outcome::Holds, vec![]));
     for sign in ["http://", "https://", "src=", "@import", "url("] {
-        // Names of XML are written like addresses, and are none.
-        let rest = page.replace("http://www.w3.org/2000/svg", "");
+        // Patterns and arrow heads are parts of the page itself.
+        let rest = page.replace("url(#", "");
         assert!(!rest.contains(sign), "{sign}");
     }
 }
@@ -132,9 +134,13 @@ fn what_was_not_drawn_is_listed() {
             role: &|_| Role::Actor,
             sentence: &|_| String::new(),
             objects: &[],
+            mark: None,
         });
     }
     let page = page.finish();
-    assert_eq!((&data(&page, "index")[0]["section"], &data(&page, "index")[1]["section"]), (&json!(0), &Value::Null));
+    assert_eq!(
+        (&data(&page, "index")["runs"][0]["section"], &data(&page, "index")["runs"][1]["section"]),
+        (&json!(0), &Value::Null)
+    );
     assert!(!page.contains("id=\"run-1\""));
 }

@@ -1,5 +1,5 @@
 //! The data of one run's timeline: a pure function of its trace and of what the system reads in it.
-use photofinish_sim::trace::Entry;
+use photofinish_sim::trace::{Entry, EntryId};
 use serde::Serialize;
 
 use super::arrows::{Arrow, arrows};
@@ -31,6 +31,8 @@ pub struct Told<'a> {
     pub sentence: &'a dyn Fn(&str) -> String,
     /// States of objects, by revision; empty where they are not known.
     pub objects: &'a [ObjectState],
+    /// An entry to look at, and why: where two runs part, say.
+    pub mark: Option<(EntryId, String)>,
 }
 
 /// The data, version 1, as the page reads it.
@@ -46,6 +48,7 @@ pub(super) struct Timeline {
     trace_hash: String,
     violations: Vec<Marked>,
     vacuous: Vec<String>,
+    mark: Option<(EntryId, String)>,
     lanes: Vec<Lane>,
     bars: Vec<Bar>,
     beliefs: Vec<Belief>,
@@ -111,6 +114,7 @@ impl Timeline {
             trace_hash: report.trace_hash.clone(),
             violations: marked.collect(),
             vacuous: report.vacuous.clone(),
+            mark: told.mark.clone(),
             bars: bars::bars(entries, lane_id),
             beliefs: beliefs(&reading.views, entries),
             arrows: arrows(entries, &reading.links, &report.violations),
