@@ -51,7 +51,9 @@ fn complaints(browser: &mut Browser, page: &Path) -> Vec<String> {
     let methods =
         ["Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded", "Network.requestWillBeSent"];
     let told = browser.told(&methods).into_iter();
-    told.filter(|e| e["params"]["request"]["url"].as_str() != Some(&page)).map(|e| e.to_string()).collect()
+    let own =
+        |e: &Value| e["params"]["request"]["url"].as_str().is_some_and(|url| url == page || url == "about:srcdoc");
+    told.filter(|e| !own(e)).map(|e| e.to_string()).collect()
 }
 
 #[test]
@@ -165,6 +167,27 @@ fn filters_search_and_zoom_change_what_is_drawn() {
     assert!(count(&mut browser, span) < before);
     browser.key("0");
     assert!(count(&mut browser, span) > before, "the whole run is in sight");
+    assert_eq!(complaints(&mut browser, &page), [] as [String; 0]);
+}
+
+#[test]
+fn two_runs_stand_side_by_side_from_where_they_part() {
+    let Some(mut browser) = browser() else { return };
+    let folder = Folder::new("diff");
+    let ids = ["as-reported", ""].map(|profile| format!("pf1:{LATE}:{profile}:benign:"));
+    assert_eq!(photofinish(folder.path(), &["diff", &ids[0], &ids[1], "--html", "diff.html"]), 0);
+    let page = folder.path().join("diff.html");
+    browser.look(1800, 1000, false);
+    browser.open(&page);
+    let frames = "[...document.querySelectorAll('iframe')]";
+    browser.wait(&format!("{frames}.every(f => f.contentDocument.documentElement.dataset.ready === 'true')"));
+    let parts =
+        browser.evaluate(&format!("{frames}.map(f => f.contentDocument.querySelector('.flag.noted').textContent)"));
+    assert_eq!(parts, json!(["the runs part here", "the runs part here"]));
+    let outcomes =
+        browser.evaluate(&format!("{frames}.map(f => f.contentDocument.querySelector('.outcome').textContent)"));
+    assert_eq!(outcomes, json!(["violated", "holds"]));
+    browser.screenshot(&artifacts().join("diff.png"));
     assert_eq!(complaints(&mut browser, &page), [] as [String; 0]);
 }
 
