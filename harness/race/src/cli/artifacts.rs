@@ -2,6 +2,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use photofinish_sim::choices::Source as ChoiceSource;
+
 use crate::mistake::BadInput;
 use crate::outcome::Outcome;
 use crate::pool::Run;
@@ -37,7 +39,11 @@ impl Artifacts {
         }
     }
     fn keep(&self, run: &Run, text: &str) -> io::Result<()> {
-        let folder = new_folder(&self.folder, &plain(&run.job.name()))?;
+        let source = match run.job.source {
+            ChoiceSource::Benign => String::new(),
+            drawn => format!("-{drawn}"),
+        };
+        let folder = new_folder(&self.folder, &plain(&(run.job.name() + &source)))?;
         let lines = run.entries.iter().map(|e| serde_json::to_string(e).map(|line| line + "\n"));
         let trace = lines.collect::<Result<String, _>>()?;
         std::fs::write(folder.join("run-id"), format!("{}\n", run.job.id()))?;
@@ -83,6 +89,6 @@ mod tests {
     #[test]
     fn names_of_runs_are_names_of_folders() {
         assert_eq!(plain("crash-after-every-write/gateway/stop#3"), "crash-after-every-write_gateway_stop_3");
-        assert_eq!(plain("restart@shared"), "restart_shared");
+        assert_eq!(plain("restart@shared-s=51"), "restart_shared-s_51");
     }
 }

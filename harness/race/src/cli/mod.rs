@@ -444,6 +444,10 @@ impl<'a> Printer<'a> {
         let limit = self.how.wall_limit.unwrap_or(WALL_LIMIT);
         Pool::new(self.system).wall_limit(limit).keep_traces(self.how.trace || self.drawing.is_some())
     }
+    /// Does anything that is made of the runs show their objects?
+    fn shows_objects(&self) -> bool {
+        self.drawing.is_some() || self.artifacts.is_some()
+    }
     /// Makes room for the names of these runs.
     fn widen(&mut self, jobs: &[Job]) {
         self.width = jobs.iter().map(|job| job.name().len()).chain([self.width]).max().unwrap_or(0);
@@ -451,7 +455,8 @@ impl<'a> Printer<'a> {
     /// Each run with a line, and why it fails.
     fn each(&mut self, mut jobs: Vec<Job>) {
         let (pool, many) = (self.pool(), jobs.len() > 1);
-        jobs.iter_mut().for_each(|job| job.objects = self.drawing.is_some() || self.artifacts.is_some());
+        let objects = self.shows_objects();
+        jobs.iter_mut().for_each(|job| job.objects = objects);
         let done = pool.run(jobs, |run| {
             self.count(&run);
             match self.how.json {
@@ -498,6 +503,8 @@ impl<'a> Printer<'a> {
         // The worst first, those alike by seed; the first one in full.
         let mut shown: Vec<(Outcome, String)> = Vec::new();
         let mut worst = Outcome::Holds;
+        let objects = self.shows_objects();
+        let jobs = jobs.map(move |job| Job { objects, ..job });
         let pool = self.pool();
         let done = pool.run(jobs, |run| {
             self.count(&run);
