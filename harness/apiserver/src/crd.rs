@@ -3,6 +3,7 @@
 
 mod admit;
 mod lifecycle;
+mod names;
 mod sandbox;
 
 use std::borrow::Cow;
@@ -10,10 +11,11 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value, json};
 
+use self::names::Outcome;
 use crate::clock;
 use crate::ownership::shape::Shape;
 use crate::resource::{FieldLabel, Names, Resource, SandboxVersions};
-use crate::schema::{Path, Schema};
+use crate::schema::Schema;
 
 pub(crate) use admit::{complete, mistakes};
 pub(crate) use lifecycle::{Agenda, Cache, Serving, attend, definition_changed, install_at_once, marked, settle};
@@ -108,7 +110,7 @@ pub(crate) fn resource(crd: &Value, webhook: bool) -> Resource {
     let mut versions: Vec<&Value> = spec["versions"].as_array().into_iter().flatten().collect();
     // Stable: the storage version first, the others as they were written.
     versions.sort_by_key(|version| version["storage"] != true);
-    let names = &spec["names"];
+    let names = names(crd);
     let (group, kind) = (text(&spec["group"]), text(&names["kind"]));
     let storage = versions.first().map(|v| text(&v["name"])).unwrap_or_default();
     let conversion = conversion(spec, &group, webhook);
@@ -134,6 +136,16 @@ pub(crate) fn resource(crd: &Value, webhook: bool) -> Resource {
         group: group.into(),
         kind: kind.into(),
         definition: Some(Arc::new(Definition { versions: custom, conversion })),
+    }
+}
+
+/// The names under which a type is served: those that were accepted, once it was established.
+fn names(crd: &Value) -> &Value {
+    let accepted = &crd["status"]["acceptedNames"];
+    if is(crd, "Established") && accepted["plural"].as_str().is_some_and(|plural| !plural.is_empty()) {
+        accepted
+    } else {
+        &crd["spec"]["names"]
     }
 }
 
@@ -204,24 +216,34 @@ fn custom_version(version: &Value, group: &str, kind: &str, storage: &str) -> Cu
     }
 }
 
-/// `status` of a CRD whose names are free, established or about to be.
-fn accepted(crd: &Value, established: bool, now: &str) -> Value {
-    let names = &crd["spec"]["names"];
-    let (status, reason) = if established { ("True", "InitialNamesAccepted") } else { ("False", "Installing") };
-    json!({
-        "conditions": [
-            {
-                "type": "NamesAccepted", "status": "True", "lastTransitionTime": now,
-                "reason": "NoConflicts", "message": "no conflicts found",
-            },
-            {
-                "type": "Established", "status": status, "lastTransitionTime": now,
-                "reason": reason, "message": "the initial names have been accepted",
-            },
-        ],
-        "acceptedNames": names,
-        "storedVersions": crd["status"]["storedVersions"],
-    })
+/// `status` of a CRD after a look at its names. `establish`: the type is served from now on, if it was not before.
+fn named(crd: &Value, outcome: Outcome, establish: bool, now: &str) -> Value {
+    let Outcome { names, conflict } = outcome;
+    let mut conditions = crd["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let mut set = |kind: &str, status: &str, reason: &str, message: &str| {
+        let known = conditions.iter().position(|condition| condition["type"] == kind);
+        let since = known.map(|at| &conditions[at]).filter(|condition| condition["status"] == status);
+        let since = since.map_or(now.into(), |condition| condition["lastTransitionTime"].clone());
+        let condition = json!({
+            "type": kind, "status": status, "lastTransitionTime": since, "reason": reason, "message": message,
+        });
+        match known {
+            Some(at) => conditions[at] = condition,
+            None => conditions.push(condition),
+        }
+    };
+    match &conflict {
+        None => set("NamesAccepted", "True", "NoConflicts", "no conflicts found"),
+        Some((reason, message)) => set("NamesAccepted", "False", reason, message),
+    }
+    let accepted = "the initial names have been accepted";
+    match (is(crd, "Established"), &conflict) {
+        (true, _) => {}
+        (false, Some(_)) => set("Established", "False", "NotAccepted", "not all names are accepted"),
+        (false, None) if establish => set("Established", "True", "InitialNamesAccepted", accepted),
+        (false, None) => set("Established", "False", "Installing", accepted),
+    }
+    json!({"conditions": conditions, "acceptedNames": names, "storedVersions": crd["status"]["storedVersions"]})
 }
 
 /// The CRD of Sandbox as it is stored once it was installed.
@@ -238,7 +260,8 @@ pub(crate) fn establish(crd: &mut Value) {
     crd["metadata"]["uid"] = clock::uid().into();
     crd["metadata"]["creationTimestamp"] = now.as_str().into();
     crd["metadata"]["generation"] = 1.into();
-    crd["status"] = accepted(crd, true, &now);
+    let all = Outcome { names: crd["spec"]["names"].clone(), conflict: None };
+    crd["status"] = named(crd, all, true, &now);
 }
 
 /// The type that [`installed_sandbox`] makes.
@@ -251,7 +274,7 @@ pub(crate) fn prepare() {
     for versions in [SandboxVersions::Both, SandboxVersions::V1alpha1Only] {
         for version in known_sandbox(versions, true).resource.definition.iter().flat_map(|d| &d.versions) {
             // Looking for mistakes compiles every rule.
-            version.schema.mistakes(&Path::Root, &mut Vec::new());
+            version.schema.mistakes("", &mut Vec::new());
         }
     }
 }

@@ -10,6 +10,7 @@ use tokio::time::{Duration, Instant};
 use crate::crd::{self, Agenda, Serving};
 use crate::object::{Object, View};
 use crate::resource::Resource;
+use crate::tokens;
 
 /// One write: the state of one object before and after a revision.
 #[derive(Debug)]
@@ -246,6 +247,8 @@ pub(crate) struct History {
     pub(crate) webhook: bool,
     /// The name under which the server itself owns fields.
     pub(crate) process: &'static str,
+    /// What was said of tokens a short while ago.
+    pub(crate) reviewed: tokens::Reviewed,
 }
 
 impl History {
@@ -260,6 +263,7 @@ impl History {
             agenda: Agenda::default(),
             webhook: true,
             process: "kube-apiserver",
+            reviewed: tokens::Reviewed::default(),
         }
     }
 

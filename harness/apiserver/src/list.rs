@@ -104,12 +104,29 @@ fn encode_token(revision: i64, start: &str) -> String {
     text.trim_end_matches('=').replace('+', "-").replace('/', "_")
 }
 
+/// What Go's JSON says of bytes that do not even begin like JSON.
+fn unreadable(bytes: &[u8]) -> Option<String> {
+    let Some(first) = bytes.iter().find(|byte| !byte.is_ascii_whitespace()) else {
+        return Some("unexpected end of JSON input".into());
+    };
+    let shown = match first {
+        b'{' | b'[' | b'"' | b'-' | b'0'..=b'9' | b't' | b'f' | b'n' => return None,
+        b'\'' => "\\'".into(),
+        b'\\' => "\\\\".into(),
+        0..=0x1f | 0x7f => format!("\\x{first:02x}"),
+        0x80..=0xa0 | 0xad => format!("\\u{first:04x}"),
+        other => char::from(*other).to_string(),
+    };
+    Some(format!("invalid character '{shown}' looking for beginning of value"))
+}
+
 /// The revision (`None` for an inconsistent continuation) and the relative key after which the page starts.
 fn decode_token(token: &str) -> Result<(Option<u64>, String), ApiError> {
     let invalid =
         |why: String| ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
     let bytes = from_base64(token).ok_or_else(|| invalid("illegal base64 data".into()))?;
-    let value: Value = serde_json::from_slice(&bytes).map_err(|error| invalid(error.to_string()))?;
+    let complaint = |error: serde_json::Error| invalid(unreadable(&bytes).unwrap_or_else(|| error.to_string()));
+    let value: Value = serde_json::from_slice(&bytes).map_err(complaint)?;
     if value["v"] != "meta.k8s.io/v1" {
         return Err(invalid(format!("server does not recognize this encoded version {}", value["v"])));
     }
@@ -288,6 +305,21 @@ mod tests {
         let token = encode_token(5, "/c1");
         let both = Query::parse(&format!("continue={token}&resourceVersion=5"));
         assert_eq!(Options::parse(&both).map_err(|e| e.code), Err(400));
+    }
+
+    #[test]
+    fn a_token_that_holds_no_json_is_refused_in_the_words_of_a_real_server() {
+        let table: [(&[u8], Option<&str>); 6] = [
+            (b"\x81\xaa", Some("invalid character '\\u0081' looking for beginning of value")),
+            (b"\xe9", Some("invalid character '\u{e9}' looking for beginning of value")),
+            (b"\x00", Some("invalid character '\\x00' looking for beginning of value")),
+            (b"x", Some("invalid character 'x' looking for beginning of value")),
+            (b"", Some("unexpected end of JSON input")),
+            (b"{", None),
+        ];
+        for (bytes, expected) in table {
+            assert_eq!(unreadable(bytes).as_deref(), expected, "{bytes:?}");
+        }
     }
 
     #[test]

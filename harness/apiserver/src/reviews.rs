@@ -43,7 +43,7 @@ pub(crate) fn find(place: &Place<'_>) -> Option<&'static Reviewed> {
 
 /// Answers a review. `manager`: who owns what was sent, if ownership is kept.
 pub(crate) fn answer(
-    history: &History,
+    history: &mut History,
     of: &Reviewed,
     method: &Method,
     namespace: Option<&str>,
@@ -56,7 +56,7 @@ pub(crate) fn answer(
     let now = clock::now();
     if of.kind == "TokenReview" {
         let mut answer = tokens::review(history, body, now)?;
-        own(&mut answer, manager, now);
+        own(&mut answer, "", manager, now);
         return Ok(answer);
     }
     let mut review = read(of, body)?;
@@ -94,7 +94,7 @@ pub(crate) fn answer(
             "spec.resourceAttributes.namespace must match namespace: {namespace}"
         )));
     }
-    own(&mut review, manager, now);
+    own(&mut review, "", manager, now);
     review["status"] = json!({"allowed": true});
     Ok(review)
 }
@@ -124,21 +124,27 @@ fn mistakes(spec: &Value, names_a_subject: bool) -> Vec<Cause> {
     causes
 }
 
-/// `managedFields` of what was sent.
-fn own(review: &mut Value, manager: Option<&str>, now: u64) {
+/// `managedFields` of what was sent, through a subresource if it is not empty.
+pub(crate) fn own(review: &mut Value, subresource: &str, manager: Option<&str>, now: u64) {
     let Some(manager) = manager else { return };
     let mut fields = Map::new();
     for (name, value) in review["spec"].as_object().into_iter().flatten() {
         let inner = value.as_object().map(|members| {
             let names = members.keys().map(|name| (format!("f:{name}"), json!({})));
-            std::iter::once((".".to_owned(), json!({}))).chain(names).collect::<Map<String, Value>>()
+            // An object that is never left out when it is empty is not owned by itself.
+            let itself = (name != "boundObjectRef").then(|| (".".to_owned(), json!({})));
+            itself.into_iter().chain(names).collect::<Map<String, Value>>()
         });
         fields.insert(format!("f:{name}"), Value::Object(inner.unwrap_or_default()));
     }
-    review["metadata"]["managedFields"] = json!([{
+    let mut entry = json!({
         "manager": manager, "operation": "Update", "apiVersion": review["apiVersion"], "time": clock::rfc3339(now),
         "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": fields},
-    }]);
+    });
+    if !subresource.is_empty() {
+        entry["subresource"] = subresource.into();
+    }
+    review["metadata"]["managedFields"] = json!([entry]);
 }
 
 #[cfg(test)]
@@ -147,10 +153,10 @@ mod tests {
     use crate::resource::{SandboxVersions, registry};
 
     fn asked(kind: &str, namespace: Option<&str>, spec: Value) -> Result<Value, ApiError> {
-        let history = History::new(registry(SandboxVersions::Both, true));
+        let mut history = History::new(registry(SandboxVersions::Both, true));
         let of = ALL.iter().find(|of| of.kind == kind).expect("known");
         let body = json!({"kind": kind, "spec": spec}).to_string();
-        answer(&history, of, &Method::POST, namespace, body.as_bytes(), Some("asker"))
+        answer(&mut history, of, &Method::POST, namespace, body.as_bytes(), Some("asker"))
     }
 
     #[test]
@@ -204,10 +210,10 @@ mod tests {
         for (kind, namespace, spec, code) in table {
             assert_eq!(asked(kind, namespace, spec.clone()).expect_err("refused").code, code, "{kind} {spec}");
         }
-        let history = History::new(registry(SandboxVersions::Both, true));
+        let mut history = History::new(registry(SandboxVersions::Both, true));
         let of = &ALL[0];
-        assert_eq!(answer(&history, of, &Method::GET, None, b"", None).expect_err("refused").code, 405);
-        let other = answer(&history, of, &Method::POST, None, br#"{"kind": "Pod"}"#, None).expect_err("refused");
+        assert_eq!(answer(&mut history, of, &Method::GET, None, b"", None).expect_err("refused").code, 405);
+        let other = answer(&mut history, of, &Method::POST, None, br#"{"kind": "Pod"}"#, None).expect_err("refused");
         assert_eq!(other.code, 400);
     }
 }

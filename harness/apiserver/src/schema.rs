@@ -11,6 +11,7 @@ mod fill;
 mod formats;
 mod path;
 mod prune;
+pub(crate) mod structural;
 mod validate;
 
 use std::collections::BTreeMap;

@@ -401,7 +401,7 @@ impl ApiServer {
             let agent = headers.get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default();
             let manager = ownership::manager_of(query.text("fieldManager"), agent);
             let manager = self.shared.store.owners.then_some(manager);
-            let answer = reviews::answer(&self.shared.store.lock(), of, method, place.namespace, &body, manager);
+            let answer = reviews::answer(&mut self.shared.store.lock(), of, method, place.namespace, &body, manager);
             return match answer {
                 Ok(review) => (json(StatusCode::CREATED, review.to_string().into()), None),
                 Err(error) => (refusal(&error), None),

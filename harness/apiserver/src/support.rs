@@ -8,10 +8,7 @@ use crate::route::{MISSING_GROUPS, MISSING_TYPES};
 
 /// Types that are served in part, and how.
 const PARTIAL: &[(&str, &str)] = &[
-    (
-        "CustomResourceDefinition",
-        "schemas are not checked for being structural beyond type and expressions; webhooks other than Sandbox's are treated as unreachable",
-    ),
+    ("CustomResourceDefinition", "webhooks other than Sandbox's are treated as unreachable"),
     ("Deployment", "stored and scaled; no controller makes replica sets"),
     ("EndpointSlice", "stored; no controller fills it"),
     ("Job", "stored; no controller makes pods"),
@@ -47,8 +44,8 @@ const FEATURES: &[(&str, &[(&str, Level)])] = &[
         "Custom resources",
         &[
             (
-                "CRDs: create, update, delete with the end of their objects; NamesAccepted, Established, Terminating",
-                Partial("two CRDs that claim one name are not told apart"),
+                "CRDs: create, update, delete with the end of their objects; NamesAccepted with its conflicts, Established, Terminating; only structural schemas",
+                Supported,
             ),
             ("served versions, storage version, deprecation warnings", Supported),
             ("conversion strategy None", Supported),
@@ -117,7 +114,7 @@ const FEATURES: &[(&str, &[(&str, Level)])] = &[
     (
         "Reviews",
         &[
-            ("TokenReview, TokenRequest", Partial("answers are not remembered for ten seconds, as a real server does")),
+            ("TokenReview, TokenRequest", Partial("tokens are not signed")),
             (
                 "SubjectAccessReview, SelfSubjectAccessReview, LocalSubjectAccessReview, SelfSubjectRulesReview",
                 Partial("always allowed, as for a cluster administrator: roles and bindings restrict nothing"),

@@ -2,10 +2,14 @@
 //! service accounts").
 //!
 //! A token is opaque to clients. This server's tokens hold what was asked for, unsigned: there is no secret to keep in a
-//! simulation, and no authentication at the front door. A real server remembers its answers for ten seconds; this one
-//! does not.
+//! simulation, and no authentication at the front door. As on a real server, a token that was good is good for ten
+//! seconds more, whatever happens to its account and its pod.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 
 use crate::clock;
 use crate::defaults::{base64, from_base64};
@@ -24,6 +28,11 @@ const PREFIX: &str = "photofinish.";
 /// A shorter life cannot be asked for.
 const SHORTEST_S: i64 = 600;
 const DEFAULT_S: i64 = 3600;
+/// How long a good answer is remembered.
+const REMEMBERED: Duration = Duration::from_secs(10);
+
+/// Good answers, by token and audiences, and until when they are remembered.
+pub(crate) type Reviewed = BTreeMap<(String, Vec<String>), (Instant, Value)>;
 
 fn invalid(kind: &str, causes: &[Cause]) -> ApiError {
     ApiError::invalid_as(GROUP, kind, "", causes)
@@ -116,7 +125,7 @@ fn bound(history: &History, namespace: &str, reference: &Value) -> Result<Value,
 }
 
 /// Answers a TokenReview.
-pub(crate) fn review(history: &History, body: &[u8], now: u64) -> Result<Value, ApiError> {
+pub(crate) fn review(history: &mut History, body: &[u8], now: u64) -> Result<Value, ApiError> {
     let mut sent = read("TokenReview", body)?;
     let token = sent["spec"]["token"].as_str().unwrap_or_default().to_owned();
     if token.is_empty() {
@@ -127,9 +136,18 @@ pub(crate) fn review(history: &History, body: &[u8], now: u64) -> Result<Value, 
     sent["kind"] = "TokenReview".into();
     sent["apiVersion"] = API_VERSION.into();
     sent["metadata"] = json!({});
-    sent["status"] = match authenticated(history, &token, &targets, now) {
-        Ok(status) => status,
-        Err(why) => json!({"user": {}, "error": why}),
+    let moment = Instant::now();
+    history.reviewed.retain(|_, (until, _)| *until > moment);
+    let question = (token, targets);
+    sent["status"] = match history.reviewed.get(&question) {
+        Some((_, answer)) => answer.clone(),
+        None => match authenticated(history, &question.0, &question.1, now) {
+            Ok(status) => {
+                history.reviewed.insert(question, (moment + REMEMBERED, status.clone()));
+                status
+            }
+            Err(why) => json!({"user": {}, "error": why}),
+        },
     };
     Ok(sent)
 }
@@ -217,56 +235,60 @@ mod tests {
         request(history, account, &history.tables[table].resource, "sa", body.as_bytes(), NOW)
     }
 
-    fn reviewed(history: &History, token: &Value, audiences: Value, now: u64) -> Value {
+    fn reviewed(history: &mut History, token: &Value, audiences: Value, now: u64) -> Value {
         let body = json!({"kind": "TokenReview", "spec": {"token": token, "audiences": audiences}}).to_string();
         review(history, body.as_bytes(), now).expect("answers")["status"].clone()
     }
 
     #[test]
     fn a_token_says_whose_it_is_to_whom_it_is_for_until_it_expires() {
-        let (history, account) = history();
+        let (mut history, account) = history();
         let made = asked(&history, Some(&account), json!({"audiences": ["gw"]})).expect("a token");
         let token = &made["status"]["token"];
-        let good = reviewed(&history, token, json!(["other", "gw"]), NOW);
+        let good = reviewed(&mut history, token, json!(["other", "gw"]), NOW);
         assert_eq!((&good["authenticated"], &good["audiences"]), (&json!(true), &json!(["gw"])));
         assert_eq!(good["user"]["username"], "system:serviceaccount:d:sa");
         assert_eq!(
-            reviewed(&history, token, Value::Null, NOW),
+            reviewed(&mut history, token, Value::Null, NOW),
             json!({"user": {}, "error": "[invalid bearer token, token audiences [\"gw\"] is invalid for the target audiences [\"https://kubernetes.default.svc\"]]"})
         );
         assert_eq!(
-            reviewed(&history, token, json!(["gw"]), NOW + 3600)["error"],
+            reviewed(&mut history, token, json!(["gw"]), NOW + 3600)["error"],
             "[invalid bearer token, service account token has expired]"
         );
-        assert_eq!(reviewed(&history, &json!("garbage"), json!(["gw"]), NOW)["error"], "invalid bearer token");
+        assert_eq!(reviewed(&mut history, &json!("garbage"), json!(["gw"]), NOW)["error"], "invalid bearer token");
     }
 
-    #[test]
-    fn a_token_dies_with_its_account_and_with_the_pod_that_it_is_bound_to() {
+    #[tokio::test(start_paused = true)]
+    async fn a_token_dies_with_its_account_and_with_the_pod_that_it_is_bound_to_once_the_answer_is_forgotten() {
         let (mut history, account) = history();
         let spec = json!({"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": "pod-uid"}});
         let bound = asked(&history, Some(&account), spec).expect("a token")["status"]["token"].clone();
         let free = asked(&history, Some(&account), json!({})).expect("a token")["status"]["token"].clone();
-        let status = reviewed(&history, &bound, Value::Null, NOW);
+        let status = reviewed(&mut history, &bound, Value::Null, NOW);
         assert_eq!(status["user"]["extra"]["authentication.kubernetes.io/pod-uid"], json!(["pod-uid"]));
         let pods = position(&history, "pods").expect("registered");
         history.commit(pods, "d/p", None);
+        tokio::time::advance(Duration::from_secs(9)).await;
+        assert_eq!(reviewed(&mut history, &bound, Value::Null, NOW)["authenticated"], true);
+        tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(
-            reviewed(&history, &bound, Value::Null, NOW)["error"],
+            reviewed(&mut history, &bound, Value::Null, NOW)["error"],
             "[invalid bearer token, service account token has been invalidated]"
         );
-        assert_eq!(reviewed(&history, &free, Value::Null, NOW)["authenticated"], true);
+        assert_eq!(reviewed(&mut history, &free, Value::Null, NOW)["authenticated"], true);
+        tokio::time::advance(Duration::from_secs(10)).await;
         let accounts = position(&history, "serviceaccounts").expect("registered");
         history.commit(accounts, "d/sa", None);
         assert_eq!(
-            reviewed(&history, &free, Value::Null, NOW)["error"],
+            reviewed(&mut history, &free, Value::Null, NOW)["error"],
             "[invalid bearer token, serviceaccounts \"sa\" not found]"
         );
     }
 
     #[test]
     fn requests_that_cannot_be_met_are_refused() {
-        let (history, account) = history();
+        let (mut history, account) = history();
         let wrong = json!({"boundObjectRef": {"kind": "Pod", "name": "p", "uid": "x"}});
         let table = [
             (Some(&account), json!({"expirationSeconds": 60}), 422),
@@ -277,7 +299,7 @@ mod tests {
         for (account, spec, code) in table {
             assert_eq!(asked(&history, account, spec.clone()).expect_err("refused").code, code, "{spec}");
         }
-        let empty = review(&history, br#"{"spec": {"token": ""}}"#, NOW).expect_err("refused");
+        let empty = review(&mut history, br#"{"spec": {"token": ""}}"#, NOW).expect_err("refused");
         assert_eq!(empty.code, 400);
     }
 }

@@ -66,8 +66,8 @@ pub(crate) struct Misfit(pub(crate) String);
 fn fields(path: &Path<'_>) -> String {
     match path {
         Path::Root => String::new(),
-        Path::Member(Path::Root, name) | Path::Key(Path::Root, name) => (*name).to_owned(),
-        Path::Member(parent, name) | Path::Key(parent, name) => format!("{}.{name}", fields(parent)),
+        Path::Member(Path::Root, name) => (*name).to_owned(),
+        Path::Member(parent, name) => format!("{}.{name}", fields(parent)),
         Path::Element(parent, _) => fields(parent),
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
-use photofinish_apiserver::{ApiServer, Body, Call, Hooks, Lost, Treatment};
+use photofinish_apiserver::{ApiServer, Body, Lost};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 use tower::ServiceExt;
@@ -297,64 +297,4 @@ async fn a_watch_of_a_process_that_was_replaced_breaks_once() {
     server.restart();
     assert_eq!(next(&mut stream).await, Some(Err(Lost)), "its process is gone");
     assert!(next(&mut stream).await.is_none());
-}
-
-/// A server whose storage needs ten seconds for everything.
-struct Slow;
-
-impl Hooks for Slow {
-    fn request(&self, _call: &Call) -> Treatment {
-        Treatment { before: Duration::from_secs(10), ..Treatment::default() }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_request_that_names_a_time_gets_504_after_it_and_is_not_done_later() {
-    let server = ApiServer::builder().hooks(std::sync::Arc::new(Slow)).build();
-    let map = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
-    let began = Instant::now();
-    let (status, timed_out) = send(&server, "POST", &format!("{MAPS}?timeout=5s"), map("late")).await;
-    assert_eq!((status, &timed_out["reason"], began.elapsed().as_secs()), (504, &json!("Timeout"), 5));
-    assert_eq!(timed_out.get("kind"), None, "the one answer without a kind");
-    assert_eq!(send(&server, "POST", &format!("{MAPS}?timeout=11s"), map("in-time")).await.0, 201);
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(names(&get(&server, MAPS).await.1), ["in-time"]);
-}
-
-#[tokio::test]
-async fn people_get_indented_json_when_they_ask_for_it_or_use_curl() {
-    let server = ApiServer::builder().build();
-    let text = async |query: &str, agent: &str| {
-        let uri = format!("/api/v1/namespaces/default{query}");
-        let request = Request::get(uri).header("user-agent", agent).body(Full::<Bytes>::default()).expect("a request");
-        let response = server.clone().oneshot(request).await.expect("an answer");
-        String::from_utf8(response.into_body().collect().await.expect("whole").to_bytes().to_vec()).expect("text")
-    };
-    let plain = text("", "a-client").await;
-    assert!(!plain.contains('\n'), "{plain}");
-    let pretty = text("?pretty=true", "a-client").await;
-    assert!(pretty.contains("\n  \"metadata\": {\n    \""), "{pretty}");
-    assert_eq!(text("", "curl/8.9").await, pretty);
-    assert_eq!(text("?pretty=false", "curl/8.9").await, plain);
-    let parse = |text: &str| serde_json::from_str::<Value>(text).expect("JSON");
-    assert_eq!(parse(&pretty), parse(&plain));
-}
-
-#[tokio::test]
-async fn reviews_are_answered_and_not_stored() {
-    let server = ApiServer::builder().build();
-    let before = server.store().revision();
-    let review =
-        json!({"spec": {"resourceAttributes": {"namespace": "default", "verb": "create", "resource": "pods"}}});
-    let access = "/apis/authorization.k8s.io/v1";
-    let (status, answer) = send(&server, "POST", &format!("{access}/selfsubjectaccessreviews"), review).await;
-    assert_eq!((status, &answer["status"]), (201, &json!({"allowed": true})));
-    assert_eq!(server.store().revision(), before);
-    assert_eq!(get(&server, &format!("{access}/selfsubjectaccessreviews")).await.0, 405);
-    assert_eq!(get(&server, &format!("{access}/nothings")).await.0, 404);
-    let (_, listed) = get(&server, access).await;
-    let found: Vec<&Value> = listed["resources"].as_array().expect("a list").iter().map(|of| &of["name"]).collect();
-    let all =
-        ["localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"];
-    assert_eq!(found, all);
 }

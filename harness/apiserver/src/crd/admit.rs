@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::error::Cause;
-use crate::schema::{Path, Schema};
+use crate::schema::{Schema, structural};
 
 /// Defaults of a CRD, and the part of its status that does not wait for a controller.
 pub(crate) fn complete(crd: &mut Value) {
@@ -120,15 +120,12 @@ fn versions(spec: &Value, causes: &mut Vec<Cause>) {
                 _ => Cause::invalid(&format!("{place}.type"), &found, "must be object at the root"),
             });
         }
+        causes.extend(structural::mistakes(schema, &place));
         let mut wrong = Vec::new();
-        Schema::compile(schema).mistakes(&Path::Root, &mut wrong);
-        for (at, what) in wrong {
-            causes.push(Cause {
-                reason: "FieldValueInvalid",
-                message: format!("Invalid value: {what}"),
-                field: format!("{place}.{at}"),
-            });
-        }
+        Schema::compile(schema).mistakes(&place, &mut wrong);
+        let invalid =
+            |(field, what)| Cause { reason: "FieldValueInvalid", message: format!("Invalid value: {what}"), field };
+        causes.extend(wrong.into_iter().map(invalid));
     }
 }
 

@@ -5,12 +5,14 @@
 //! so that none is lost when that task ends with its host. The times are those of a recorded session (kube-apiserver
 //! 1.36, one server, no load).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{CLEANUP, accepted, is, resource};
+use super::names::{self, Outcome};
+use super::{CLEANUP, is, named, resource};
 use crate::clock;
 use crate::history::History;
 use crate::ownership::{self, Author, Scope};
@@ -133,10 +135,18 @@ pub(crate) fn definition_changed(history: &mut History, before: Option<&Value>, 
             if is(after, "Established") && before["spec"] != after["spec"] {
                 install(history, after);
             }
+            if before["spec"]["names"] != after["spec"]["names"] {
+                history.agenda.add(NAMES, Step::AcceptNames(name(after)));
+            }
         }
         (Some(crd), None) => {
             if let Some(table) = find(history, crd) {
                 history.retire(table);
+            }
+            // Its names are free for those that wait for them.
+            let waiting = siblings(history, crd).into_iter().filter(|other| !is(other, "NamesAccepted"));
+            for other in waiting.collect::<Vec<_>>() {
+                history.agenda.add(NAMES, Step::AcceptNames(name(&other)));
             }
         }
         (None, None) => {}
@@ -192,6 +202,21 @@ fn definition(history: &History, name: &str) -> Option<(usize, Value)> {
     Some((table, Value::clone(crd.value())))
 }
 
+/// All other CRDs of the same group.
+fn siblings(history: &History, crd: &Value) -> Vec<Arc<Value>> {
+    let Some(table) = store::position(history, "customresourcedefinitions") else { return Vec::new() };
+    let all = history.tables[table].live.values().map(|object| object.value().clone());
+    let other = |of: &Arc<Value>| {
+        of["spec"]["group"] == crd["spec"]["group"] && of["metadata"]["name"] != crd["metadata"]["name"]
+    };
+    all.filter(other).collect()
+}
+
+/// What is to be said of the names of a CRD.
+fn outcome(history: &History, crd: &Value) -> Outcome {
+    names::accept(crd, siblings(history, crd).iter().map(|other| &**other))
+}
+
 /// Stores a status that a controller of the server has written.
 fn write_status(history: &mut History, table: usize, name: &str, mut crd: Value) {
     let Some(before) = history.get(table, name).map(|object| object.value().clone()) else { return };
@@ -208,13 +233,25 @@ fn take(history: &mut History, step: Step) {
     match step {
         Step::AcceptNames(name) => {
             let Some((table, mut crd)) = definition(history, &name) else { return };
-            crd["status"] = accepted(&crd, false, &now());
-            write_status(history, table, &name, crd);
-            history.agenda.add(ESTABLISH, Step::Establish(name));
+            let had = crd["status"].clone();
+            crd["status"] = named(&crd, outcome(history, &crd), false, &now());
+            if crd["status"] == had {
+                return;
+            }
+            write_status(history, table, &name, crd.clone());
+            if !is(&crd, "Established") {
+                history.agenda.add(ESTABLISH, Step::Establish(name));
+            } else if crd["status"]["acceptedNames"] != had["acceptedNames"] {
+                install(history, &crd);
+            }
         }
         Step::Establish(name) => {
             let Some((table, mut crd)) = definition(history, &name) else { return };
-            crd["status"] = accepted(&crd, true, &now());
+            let outcome = outcome(history, &crd);
+            if outcome.conflict.is_some() || is(&crd, "Established") {
+                return;
+            }
+            crd["status"] = named(&crd, outcome, true, &now());
             write_status(history, table, &name, crd);
             history.agenda.add(SERVE, Step::Serve(name));
         }

@@ -186,7 +186,7 @@ fn pod_spec() -> Value {
         "properties": {
             "containers": containers, "initContainers": containers,
             "volumes": named_list(&["name"], &["name"], name.clone()),
-            "imagePullSecrets": named_list(&["name"], &[], name.clone()),
+            "imagePullSecrets": named_list(&["name"], &[], json!({"name": {"type": "string", "default": ""}})),
             "schedulingGates": named_list(&["name"], &["name"], name),
             "terminationGracePeriodSeconds": {"type": "integer", "format": "int64"},
         },

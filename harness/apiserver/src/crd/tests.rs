@@ -55,16 +55,21 @@ fn the_storage_version_comes_first_and_only_served_ones_are_found() {
 
 #[test]
 fn a_crd_that_makes_no_sense_is_refused() {
-    let table: [(&str, Value, &str); 6] = [
+    let table: [(&str, Value, &str); 7] = [
         ("/metadata/name", json!("x.toy.test"), "metadata.name"),
         ("/spec/scope", json!("Everywhere"), "spec.scope"),
         ("/spec/versions/0/storage", json!(true), "spec.versions"),
         ("/spec/versions/0/schema", json!({}), "spec.versions[0].schema.openAPIV3Schema"),
         ("/spec/conversion/strategy", json!("Magic"), "spec.conversion.strategy"),
         (
+            "/spec/versions/0/schema/openAPIV3Schema/properties/spec",
+            json!({"properties": {"a": {"type": "string"}}}),
+            "spec.versions[0].schema.openAPIV3Schema.properties[spec].type",
+        ),
+        (
             "/spec/versions/1/schema/openAPIV3Schema/properties/spec",
             json!({"type": "object", "x-kubernetes-validations": [{"rule": "self ="}]}),
-            "spec.versions[1].schema.openAPIV3Schema.properties.spec.x-kubernetes-validations[0].rule",
+            "spec.versions[1].schema.openAPIV3Schema.properties[spec].x-kubernetes-validations[0].rule",
         ),
     ];
     for (pointer, value, field) in table {

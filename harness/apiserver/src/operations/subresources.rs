@@ -8,7 +8,7 @@ use super::{Answer, Operation, carry_out};
 use crate::delete;
 use crate::error::{ApiError, Cause};
 use crate::write::{self, Part};
-use crate::{budgets, clock, ownership, pods, tokens};
+use crate::{budgets, clock, ownership, pods, reviews, tokens};
 
 impl Operation<'_> {
     /// `pods/binding`.
@@ -71,8 +71,26 @@ impl Operation<'_> {
         let history = self.store.lock();
         let account = history.get(self.table, &self.key()).map(|account| account.value());
         let account = account.map(|account| &**account);
-        let made = tokens::request(&history, account, self.resource, self.name(), self.body, clock::now())?;
+        let now = clock::now();
+        let mut made = tokens::request(&history, account, self.resource, self.name(), self.body, now)?;
+        self.own_what_was_sent(&mut made, now);
         Ok(Answer::status(StatusCode::CREATED, &made, None))
+    }
+
+    /// Ownership of a request for a token: of what was asked for, and of the time that it then lives.
+    fn own_what_was_sent(&self, made: &mut Value, now: u64) {
+        let sent: Value = serde_json::from_slice(self.body).unwrap_or_default();
+        let mut asked = made.clone();
+        if let Some(spec) = asked["spec"].as_object_mut() {
+            spec.retain(|name, value| {
+                name == "expirationSeconds" || sent["spec"].get(name).is_some() && !value.is_null()
+            });
+        }
+        let manager = ownership::manager_of(self.query.text("fieldManager"), self.user_agent);
+        reviews::own(&mut asked, "token", self.store.owners.then_some(manager), now);
+        if let Some(owners) = asked["metadata"].get("managedFields") {
+            made["metadata"]["managedFields"] = owners.clone();
+        }
     }
 
     /// `pods/log`, where no kubelet writes any.

@@ -219,6 +219,8 @@ static WORKLOAD: LazyLock<Shape> = LazyLock::new(|| {
     with(object([("selector", Shape::Atomic), ("template", template())]), object([("conditions", conditions())]))
 });
 
+static ROLE_BINDING: LazyLock<Shape> = LazyLock::new(|| object([("roleRef", Shape::Atomic)]).with_metadata());
+
 static DEFINITION: LazyLock<Shape> = LazyLock::new(|| {
     let status = object([("conditions", conditions()), ("storedVersions", Shape::Atomic)]);
     with(object([("versions", Shape::Atomic)]), status)
@@ -242,6 +244,7 @@ pub(crate) fn of(resource: &Resource, version: usize) -> &Shape {
         ("", "persistentvolumeclaims") => &VOLUME_CLAIM,
         ("", "events") => &EVENT,
         ("networking.k8s.io", "networkpolicies") => &NETWORK_POLICY,
+        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => &ROLE_BINDING,
         (crd::GROUP, _) => &DEFINITION,
         ("", "namespaces") | ("apps" | "batch" | "policy", _) => &WORKLOAD,
         _ => &OTHER,

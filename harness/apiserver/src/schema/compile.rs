@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Kind, Limits, ListType, Path, Pattern, Rules, Schema};
+use super::{Kind, Limits, ListType, Pattern, Rules, Schema};
 
 impl Schema {
     /// Compiles a schema. Keywords that mean nothing to the server (`description`, `example`) are left out.
@@ -46,25 +46,24 @@ impl Schema {
         schema
     }
 
-    /// What is wrong with the expressions in a schema: patterns and rules that do not compile.
-    pub(crate) fn mistakes(&self, path: &Path<'_>, found: &mut Vec<(String, String)>) {
+    /// What is wrong with the expressions in a schema at that place: patterns and rules that do not compile.
+    pub(crate) fn mistakes(&self, place: &str, found: &mut Vec<(String, String)>) {
         if let Some(pattern) = self.limits.as_ref().and_then(|limits| limits.pattern.as_ref())
             && pattern.regex().is_none()
         {
             let what = format!("must be a valid regular expression, but isn't: {}", pattern.text);
-            found.push((path.member("pattern").to_string(), what));
+            found.push((format!("{place}.pattern"), what));
         }
         if let Some(rules) = &self.rules {
-            let list = path.member("x-kubernetes-validations");
-            found.extend(rules.mistakes().into_iter().map(|what| (list.element(0).member("rule").to_string(), what)));
+            let rule = format!("{place}.x-kubernetes-validations[0].rule");
+            found.extend(rules.mistakes().into_iter().map(|what| (rule.clone(), what)));
         }
         for (name, schema) in &self.properties {
-            let properties = path.member("properties");
-            schema.mistakes(&properties.key(name), found);
+            schema.mistakes(&format!("{place}.properties[{name}]"), found);
         }
         for (name, schema) in [("additionalProperties", &self.additional), ("items", &self.items)] {
             if let Some(schema) = schema {
-                schema.mistakes(&path.member(name), found);
+                schema.mistakes(&format!("{place}.{name}"), found);
             }
         }
     }

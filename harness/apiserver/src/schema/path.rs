@@ -7,18 +7,12 @@ use std::fmt;
 pub(crate) enum Path<'a> {
     Root,
     Member(&'a Path<'a>, &'a str),
-    /// A member of a map, whose key is data.
-    Key(&'a Path<'a>, &'a str),
     Element(&'a Path<'a>, usize),
 }
 
 impl<'a> Path<'a> {
     pub(crate) fn member(&'a self, name: &'a str) -> Path<'a> {
         Path::Member(self, name)
-    }
-
-    pub(crate) fn key(&'a self, name: &'a str) -> Path<'a> {
-        Path::Key(self, name)
     }
 
     pub(crate) fn element(&'a self, at: usize) -> Path<'a> {
@@ -31,8 +25,8 @@ impl fmt::Display for Path<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Path::Root => Ok(()),
-            Path::Member(Path::Root, name) | Path::Key(Path::Root, name) => f.write_str(name),
-            Path::Member(parent, name) | Path::Key(parent, name) => write!(f, "{parent}.{name}"),
+            Path::Member(Path::Root, name) => f.write_str(name),
+            Path::Member(parent, name) => write!(f, "{parent}.{name}"),
             Path::Element(parent, at) => write!(f, "{parent}[{at}]"),
         }
     }

@@ -12,6 +12,13 @@ impl Schema {
         unknown
     }
 
+    /// Drops unknown members of a value, and says whether there were any.
+    pub(super) fn prune_part(&self, value: &mut Value) -> bool {
+        let mut unknown = Vec::new();
+        self.prune_at(value, &Path::Root, false, &mut unknown);
+        !unknown.is_empty()
+    }
+
     fn prune_at(&self, value: &mut Value, path: &Path<'_>, whole: bool, unknown: &mut Vec<String>) {
         match value {
             Value::Object(map) => {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Path, Schema};
+use super::Schema;
 
 fn texts(schema: &Value, object: &Value, old: Option<&Value>) -> Vec<String> {
     let causes = Schema::compile(schema).validate(object, old);
@@ -238,7 +238,7 @@ fn expressions_that_do_not_compile_are_found_with_their_place() {
         "type": "string", "pattern": "(", "x-kubernetes-validations": [{"rule": "self ==", "message": "m"}],
     })));
     let mut found = Vec::new();
-    schema.mistakes(&Path::Root, &mut found);
+    schema.mistakes("s", &mut found);
     let places: Vec<&str> = found.iter().map(|(place, _)| place.as_str()).collect();
-    assert_eq!(places, ["properties.spec.pattern", "properties.spec.x-kubernetes-validations[0].rule"]);
+    assert_eq!(places, ["s.properties[spec].pattern", "s.properties[spec].x-kubernetes-validations[0].rule"]);
 }

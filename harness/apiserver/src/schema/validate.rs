@@ -35,6 +35,13 @@ impl Schema {
         causes
     }
 
+    /// What is wrong with a value at that place, rules aside.
+    pub(super) fn validate_part(&self, value: &Value, place: &Path<'_>) -> Vec<Cause> {
+        let mut causes = Vec::new();
+        self.check(value, None, place, false, &mut causes);
+        causes
+    }
+
     fn check(&self, value: &Value, old: Option<&Value>, path: &Path<'_>, whole: bool, causes: &mut Vec<Cause>) {
         if old == Some(value) || (value.is_null() && self.nullable) {
             return;

@@ -50,7 +50,17 @@ impl Hooks for Cold {
 /// The server of a session. The CRDs were installed without their conversion webhook, but where their controller ran.
 pub(crate) fn server(name: &str) -> ApiServer {
     let builder = ApiServer::builder().conversion_webhook(name.starts_with("22")).process_name("hyper");
+    let builder = if name.starts_with("26") { builder.servers(&["a", "b"]) } else { builder };
     if name.starts_with("13a") { builder.hooks(Arc::new(Cold)).build() } else { builder.build() }
+}
+
+/// The server that an exchange of the session was with: the second of two, where its case says so.
+pub(crate) fn server_of(server: &ApiServer, exchange: &Value) -> ApiServer {
+    let second = exchange["case"].as_str().is_some_and(|case| case.contains(" on B"));
+    match server.server("b").filter(|_| second) {
+        Some(second) => second,
+        None => server.clone(),
+    }
 }
 
 /// What was there before the recording began, beyond what all sessions find.
@@ -126,10 +136,38 @@ pub(crate) fn during(name: &str, exchanges: &[Value]) -> Vec<Happening> {
             all.push(Happening { at_ms: 25.0, what: What::Unschedulable("nk", "p") });
             all
         }
+        _ if name.starts_with("26") => {
+            let mut all = created_by_others(exchanges);
+            all.retain(|h| matches!(&h.what, What::Put(object) if object["metadata"]["name"] == "kube-root-ca.crt"));
+            all.extend(four_writers(exchanges));
+            all
+        }
         _ if name.starts_with("21") => created_by_others(exchanges),
         _ => Vec::new(),
     };
     all.sort_by(|a, b| a.at_ms.total_cmp(&b.at_ms));
+    all
+}
+
+/// Session 26: four clients created ConfigMaps in turns, of which the first one's first three requests were recorded.
+fn four_writers(exchanges: &[Value]) -> Vec<Happening> {
+    const FIRST: u64 = 8165;
+    let recorded = |name: &str| exchanges.iter().find(|e| e["request"]["body"]["metadata"]["name"] == name);
+    let path = &recorded("o000").expect("recorded")["request"]["path"];
+    let mut all = Vec::new();
+    let mut at_ms = 0.0;
+    for n in 0..56 {
+        let name = format!("{}{:03}", ["o", "p", "q", "r"][n % 4], n / 4);
+        if let Some(exchange) = recorded(&name) {
+            at_ms = exchange["t_ms"].as_f64().expect("milliseconds");
+            continue;
+        }
+        let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"k": "v"}});
+        let request = json!({"method": "POST", "path": path, "headers": {"Accept": "application/json"}, "body": body});
+        let made = json!({"resourceVersion": (FIRST + n as u64).to_string()});
+        at_ms += 1.0;
+        all.push(Happening { at_ms, what: What::Write(json!({"made": made, "request": request})) });
+    }
     all
 }
 
@@ -143,7 +181,7 @@ fn created_by_others(exchanges: &[Value]) -> Vec<Happening> {
             Some((revision, exchange["t_ms"].as_f64()?))
         })
         .collect();
-    let made: BTreeSet<String> = exchanges
+    let mut made: BTreeSet<String> = exchanges
         .iter()
         .filter_map(|exchange| exchange["response"]["body"]["metadata"]["uid"].as_str().map(str::to_owned))
         .collect();
@@ -152,7 +190,7 @@ fn created_by_others(exchanges: &[Value]) -> Vec<Happening> {
     for line in lines.filter(|line| line["line"]["type"] == "ADDED") {
         let object = &line["line"]["object"];
         let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
-        if made.contains(uid) {
+        if !made.insert(uid.to_owned()) {
             continue;
         }
         let newer = answers.iter().filter(|(seen, _)| *seen > revision(object));

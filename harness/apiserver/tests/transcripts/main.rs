@@ -7,36 +7,22 @@
 
 mod cluster;
 mod compare;
+mod exceptions;
 mod others;
 mod session;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use session::Difference;
+use exceptions::{Exceptions, Verdict};
 
 fn fixtures() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/kubernetes"))
 }
 
-/// Reasons by session and sequence number. A line is `<session> <seq>[,<seq>...] <reason>`.
-fn exceptions() -> BTreeMap<(String, u64), String> {
-    let text = std::fs::read_to_string(fixtures().join("exceptions.txt")).expect("the list of exceptions");
-    let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
-    lines
-        .flat_map(|line| {
-            let mut parts = line.splitn(3, ' ');
-            let (session, seqs) = (parts.next().expect("a session"), parts.next().expect("sequence numbers"));
-            let reason = parts.next().expect("a reason").to_owned();
-            let seqs: Vec<u64> = seqs.split(',').map(|seq| seq.parse().expect("a number")).collect();
-            seqs.into_iter().map(move |seq| ((session.to_owned(), seq), reason.clone()))
-        })
-        .collect()
-}
-
 #[test]
 fn every_recorded_exchange_is_answered_alike_or_listed_as_an_exception() {
-    let mut exceptions = exceptions();
+    let text = std::fs::read_to_string(fixtures().join("exceptions.txt")).expect("the list of exceptions");
+    let mut exceptions = Exceptions::parse(&text);
     let mut sessions: Vec<PathBuf> = std::fs::read_dir(fixtures())
         .expect("the fixtures")
         .map(|entry| entry.expect("an entry").path())
@@ -45,31 +31,19 @@ fn every_recorded_exchange_is_answered_alike_or_listed_as_an_exception() {
     sessions.sort();
     assert!(!sessions.is_empty());
     let only = std::env::var("SESSION").unwrap_or_default();
-    let (mut exchanges, mut equal, mut excepted, mut failures) = (0, 0, 0, Vec::new());
+    let mut all = Verdict::default();
     for path in sessions.iter().filter(|path| path.to_string_lossy().contains(&only)) {
         let (name, results) = session::replay(path);
-        let (mut same, mut listed) = (0, 0);
-        for (seq, differences) in &results {
-            match (exceptions.remove(&(name.clone(), *seq)), differences.is_empty()) {
-                (None, true) => same += 1,
-                (Some(_), false) => listed += 1,
-                (Some(reason), true) => failures.push(format!("{name} {seq}: listed ({reason}) but equal")),
-                (None, false) => failures.push(report(&name, *seq, differences)),
-            }
-        }
-        println!("{name}: {} exchanges, {same} equal, {listed} excepted", results.len());
-        exchanges += results.len();
-        equal += same;
-        excepted += listed;
+        let verdict = exceptions.judge(&name, &results);
+        println!("{name}: {verdict}");
+        let strict = ["08", "09", "10", "30"].iter().any(|session| name.starts_with(session));
+        assert!(!strict || verdict.excepted == 0, "{name} has no exceptions");
+        all.add(verdict);
     }
-    println!("{} sessions, {exchanges} exchanges, {equal} equal, {excepted} excepted", sessions.len());
+    println!("{} sessions, {all}", sessions.len());
     if only.is_empty() {
-        failures.extend(exceptions.keys().map(|(name, seq)| format!("{name} {seq}: listed, but not recorded")));
+        all.failures.extend(exceptions.left());
+        assert!(all.excepted * 50 <= all.exchanges, "at most 2 % are excepted");
     }
-    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
-}
-
-fn report(name: &str, seq: u64, differences: &[Difference]) -> String {
-    let lines: Vec<String> = differences.iter().take(8).map(|d| format!("    {d}")).collect();
-    format!("{name} {seq}:\n{}", lines.join("\n"))
+    assert!(all.failures.is_empty(), "{} failures:\n{}", all.failures.len(), all.failures.join("\n"));
 }
