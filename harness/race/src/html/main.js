@@ -56,7 +56,9 @@ class App {
   }
   visible(e, lane) {
     const weighs = e.weight >= this.state.weight || (lane && lane.kind === "object");
-    return (weighs || this.isSpecial(e)) && (!this.state.subject || !e.subject || e.subject === this.state.subject);
+    // The script is about all of it.
+    const meant = !this.state.subject || e.subject === this.state.subject || (!e.subject && e.host === "world");
+    return (weighs || this.isSpecial(e)) && meant;
   }
   found(e) {
     if (!this.state.search) return false;
