@@ -1,6 +1,6 @@
 //! What must hold of rows and cluster together: Pods, volumes and resources, as the oracle sees them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use photofinish::property::Tally;
 use photofinish::temporal::Statement;
@@ -8,7 +8,7 @@ use photofinish_sim::trace::Entry;
 
 use super::facts::{Facts, News, Obligations, seconds};
 use super::oracle::STATE;
-use super::{Change, reported_stopped};
+use super::{Change, accepted, reported_stopped};
 
 /// A stop's own limit, the driver's reconcile, and some: by then a stopped sandbox must be at rest.
 const AT_REST: u64 = seconds(180);
@@ -74,6 +74,67 @@ pub(super) fn no_orphan() -> Statement {
         let resource = facts.resource(id).filter(|r| r.gateway == OURS)?;
         let orphan = !facts.rows.contains_key(id);
         Some((orphan, format!("the resource {} stays although no row stands for it", resource.object)))
+    })
+}
+
+/// The other side of I11.
+pub(super) fn no_ghost() -> Statement {
+    owing(REAPED, |facts, id| {
+        // An Error or Completed row stays, and one that is being deleted has its own property.
+        let row = facts.rows.get(id).filter(|row| !matches!(row.phase, "" | "Error" | "Completed" | "Deleting"))?;
+        Some((facts.lost.contains(id), format!("{} is still {}, though its resource is gone", row.name, row.phase)))
+    })
+}
+
+/// What a stop has begun only its own end may end.
+pub(super) fn stop_ends_off() -> Statement {
+    Statement::new(|entries| {
+        let mut tally = Tally::default();
+        // By uid: the entry that last showed it under a stop.
+        let mut stops = BTreeMap::new();
+        for e in entries.iter().filter(|e| e.kind == STATE && e.name == "resource") {
+            let field = |name| e.field(name).unwrap_or_default();
+            let uid = field("uid");
+            if field("gone") == "true" {
+                stops.remove(uid);
+            } else if field("marker").starts_with("stop/") {
+                stops.insert(uid, e.id);
+            } else if let Some(stop) = stops.remove(uid) {
+                tally.judged();
+                if field("run") == "on" {
+                    let why = format!(
+                        "the stop of {} is forgotten: its resource is on, marked {:?}",
+                        object(e),
+                        field("marker")
+                    );
+                    tally.violated(e.id, why, [stop].into_iter().chain(e.cause));
+                }
+            }
+        }
+        tally.verdict()
+    })
+}
+
+/// A resource stands for its sandbox until a delete, as its volume goes with it.
+pub(super) fn never_made_anew() -> Statement {
+    Statement::new(|entries| {
+        let (mut tally, mut first, mut deleted) = (Tally::default(), BTreeMap::new(), BTreeSet::new());
+        for e in entries {
+            if accepted(e, &["delete"]).is_some() {
+                deleted.extend(e.field("sandbox_id"));
+            }
+            if e.kind != STATE || e.name != "resource" || e.field("gone") == Some("true") {
+                continue;
+            }
+            let (Some(id), Some(uid)) = (e.field("sandbox_id"), e.field("uid")) else { continue };
+            tally.judged();
+            let (known, before) = *first.entry(id).or_insert((uid, e.id));
+            if known != uid && !deleted.contains(id) {
+                let why = format!("{} has another resource than before, and another volume", object(e));
+                tally.violated(e.id, why, [before].into_iter().chain(e.cause));
+            }
+        }
+        tally.verdict()
     })
 }
 

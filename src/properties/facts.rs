@@ -1,6 +1,6 @@
 //! What a trace says up to an entry: rows, resources, Pods, sessions, and what was asked and accepted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use photofinish::property::Tally;
 use photofinish_sim::trace::{Entry, EntryId};
@@ -82,6 +82,8 @@ pub(super) struct Facts<'a> {
     pub(super) resources: BTreeMap<&'a str, Resource<'a>>,
     /// By uid.
     pub(super) pods: BTreeMap<&'a str, Pod<'a>>,
+    /// Sandboxes that had a resource and have none, by id.
+    pub(super) lost: BTreeSet<&'a str>,
     sessions: BTreeMap<&'a str, Vec<Session<'a>>>,
 }
 
@@ -166,10 +168,14 @@ impl<'a> Facts<'a> {
         let (uid, gone, ending) = (field("uid"), field("gone") == "true", field("ending") == "true");
         let sandbox_id = field("sandbox_id");
         match &*e.name {
-            "resource" if gone => _ = self.resources.remove(uid),
+            "resource" if gone => {
+                self.resources.remove(uid);
+                self.lost.insert(sandbox_id);
+            }
             "resource" => {
                 let (object, gateway, marker) = (field("object"), field("gateway"), field("marker"));
                 let off = field("run") == "off";
+                self.lost.remove(sandbox_id);
                 self.resources.insert(uid, Resource { object, sandbox_id, gateway, off, marker, ending });
             }
             "pod" if gone => _ = self.pods.remove(uid),

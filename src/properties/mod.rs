@@ -32,7 +32,7 @@ pub fn all() -> Vec<Property> {
         .without_exception(),
         Property::new(
             "stop-is-idempotent",
-            "After a client was told Stopped, every StopSandbox succeeds until a start or delete is accepted.",
+            "After a client was told Stopped, every StopSandbox succeeds until a start or delete is accepted, or somebody deletes its resource.",
             stop_is_idempotent(),
         )
         .without_exception(),
@@ -91,6 +91,18 @@ pub fn all() -> Vec<Property> {
         )
         .always(),
         Property::new(
+            "no-ghost",
+            "A row whose resource is gone is removed, or becomes an Error, within 420 s.",
+            cluster::no_ghost(),
+        )
+        .always(),
+        Property::new(
+            "stop-ends-off",
+            "A resource whose stop has begun is off when its marker goes: nothing else ends a stop.",
+            cluster::stop_ends_off(),
+        )
+        .always(),
+        Property::new(
             "one-of-each",
             "A sandbox has at most one live workload Pod and one live supervisor Pod, and is Ready only with two of one run.",
             cluster::one_of_each(),
@@ -124,6 +136,11 @@ pub fn all() -> Vec<Property> {
             "start-from-stopped-is-accepted",
             "After a client was told Stopped, StartSandbox is accepted.",
             start_from_stopped_is_accepted(),
+        ),
+        Property::new(
+            "never-made-anew",
+            "A sandbox keeps the resource it was created with, and so its volume, until a delete is accepted.",
+            cluster::never_made_anew(),
         ),
         Property::new(
             "start-reaches-ready",

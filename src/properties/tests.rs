@@ -65,6 +65,12 @@ fn trace(words: &str) -> Vec<Entry> {
             ["version", version] => {
                 log("store commit op=x", &[("id", "id"), ("phase", "Starting"), ("resource_version", version)])
             }
+            ["cr-of", uid, state] => (
+                oracle::STATE,
+                "resource".to_owned(),
+                String::new(),
+                owned(&[("sandbox", "demo"), ("sandbox_id", "id"), ("uid", uid), ("run", state), ("marker", "")]),
+            ),
             ["cr", state, ref marker @ ..] => (
                 oracle::STATE,
                 "resource".to_owned(),
@@ -348,6 +354,48 @@ fn an_older_snapshot_moves_nothing_after_a_newer_one() {
             ("sent stop 7; sent stop 5; got; got; Stopped>Provisioning!; end", "4"),
             ("sent stop 7; sent stop 5; got; Stopped>Provisioning!; got; end", "+"),
             ("sent stop 7; sent stop 5; got; got; Stopped>Starting; end", "+"),
+        ],
+    );
+}
+
+#[test]
+fn a_row_without_its_resource_does_not_stay() {
+    check(
+        "no-ghost",
+        &[
+            ("Provisioning>Ready; cr on; cr gone; +421; end", "3"),
+            ("Provisioning>Ready; cr on; cr gone; +300; gone; +200; end", "+"),
+            ("Provisioning>Ready; cr on; cr gone; +300; Ready>Error!; +200; end", "+"),
+            ("Provisioning>Ready; cr on; cr gone; +100; cr on; +400; end", "+"),
+            ("Provisioning>Ready; +500; end", "+"),
+        ],
+    );
+}
+
+#[test]
+fn only_a_stop_that_is_done_ends_a_stop() {
+    check(
+        "stop-ends-off",
+        &[
+            ("cr on stop/releasing; cr off stop/suspending; cr off; end", "+"),
+            ("cr on stop/releasing; cr on; end", "1"),
+            ("cr off stop/suspending; cr on restart/preparing; end", "1"),
+            ("cr off stop/suspending; cr off; cr on restart/preparing; end", "+"),
+            ("cr on stop/releasing; cr gone; cr on; end", "-"),
+            ("cr on create/released; cr on; end", "-"),
+        ],
+    );
+}
+
+#[test]
+fn a_sandbox_keeps_its_resource() {
+    let other = "cr-of other on";
+    check(
+        "never-made-anew",
+        &[
+            ("cr on; cr off; cr on; end", "+"),
+            (&format!("cr on; cr gone; {other}; end"), "2"),
+            (&format!("cr on; acc delete; cr gone; {other}; end"), "+"),
         ],
     );
 }
