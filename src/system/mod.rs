@@ -20,7 +20,10 @@ use crate::gateway::{self, ScriptedDriver};
 use crate::pb::openshell::SandboxPhase;
 use crate::remedy::{Remedies, SWITCHES};
 use crate::{BoxError, driver, properties};
+use photofinish::mistake::Mistake;
 use photofinish::reading::{Reading, Role};
+use photofinish::scenario::Scenario;
+use photofinish::scenario::yaml::Node;
 use photofinish::switch::Switch;
 use photofinish::system::{Builtin, Cluster, ClusterOption, Live, Setup, Stage, System, Verb};
 use photofinish_apiserver::actors::{garbage_collector, kubelet, node_lifecycle, scheduler};
@@ -40,6 +43,7 @@ use tracing::level_filters::LevelFilter;
 
 mod hands;
 mod idle;
+mod lint;
 mod reach;
 mod rig;
 mod sqlite;
@@ -221,6 +225,12 @@ impl System for OpenShell {
     }
     fn scenarios(&self) -> &'static [Builtin] {
         SCENARIOS
+    }
+    fn lint(&self, _: &Scenario, root: &Node) -> Vec<Mistake> {
+        lint::unreachable(root)
+    }
+    fn template(&self) -> Option<&'static Builtin> {
+        SCENARIOS.iter().find(|s| s.name == "late-stop-snapshot-after-stopped")
     }
     fn fixtures(&self) -> &'static [Builtin] {
         FIXTURES

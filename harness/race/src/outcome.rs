@@ -72,6 +72,18 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// All of them.
+    pub const ALL: [Outcome; 9] = [
+        Outcome::Holds,
+        Outcome::Violated,
+        Outcome::Vacuous,
+        Outcome::Stuck,
+        Outcome::Crashed,
+        Outcome::Nondeterministic,
+        Outcome::Hung,
+        Outcome::Failed,
+        Outcome::Refused,
+    ];
     /// As JSON lines and reports write it.
     pub fn name(self) -> &'static str {
         match self {

@@ -1,18 +1,16 @@
 //! Reports as text: pure functions from a run and its trace to what a human reads.
 //!
-//! Virtual times only, and nothing about the machine, so the same run gives the same text everywhere (the command that
-//! replays it is given by the caller).
-use std::fmt::Write;
+//! Nothing about the machine but what the caller gives (the wall time, the command that replays a run), so the same run
+//! gives the same text everywhere.
+use std::time::Duration;
 
 use photofinish_sim::trace::Entry;
 
-use crate::outcome::{Outcome, RunReport, led_there};
-use crate::property::{Property, always_checked};
+use crate::outcome::{Outcome, RunReport};
 
-/// How much of what led to a violation is shown.
-const LED_LIMIT: usize = 6;
-/// How many choices that differ from their defaults are named.
-const CHOICES_LIMIT: usize = 8;
+mod failure;
+
+pub use failure::{LINES, failure};
 
 /// With or without colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,14 +42,53 @@ pub fn time(ns: u64) -> String {
     format!("{}.{:06}s", ns / 1_000_000_000, ns % 1_000_000_000 / 1_000)
 }
 
-/// One aligned line for one run: outcome, scenario, virtual time, and the property that a reader wants to know first.
-pub fn line(name: &str, width: usize, report: &RunReport, style: Style) -> String {
-    let outcome = style.outcome(report.outcome, &format!("{:<16}", report.outcome));
-    let mut line = format!("{outcome} {name:<width$} {:>13}", time(report.virtual_ns));
-    if let Some(property) = report.property().filter(|_| report.outcome != Outcome::Holds) {
-        let _ = write!(line, "  {property}");
+/// `24ms`, `1.3s`, `12m 5s`: how long the machine took.
+pub fn wall(span: Duration) -> String {
+    match span.as_millis() {
+        ms @ 0..1_000 => format!("{ms}ms"),
+        ms @ 1_000..60_000 => format!("{}.{}s", ms / 1_000, ms % 1_000 / 100),
+        ms => format!("{}m {}s", ms / 60_000, ms / 1_000 % 60),
     }
-    line
+}
+
+/// One aligned line for the runs of one scenario.
+#[derive(Clone, Debug)]
+pub struct Line<'l> {
+    /// The scenario's name.
+    pub name: &'l str,
+    /// Columns of the longest name.
+    pub width: usize,
+    /// The worst outcome.
+    pub outcome: Outcome,
+    /// How many runs.
+    pub runs: usize,
+    /// Virtual time of all of them, nanoseconds.
+    pub virtual_ns: u64,
+    /// What they took.
+    pub wall: Duration,
+    /// What a reader wants to know first: a property, counts.
+    pub more: &'l str,
+}
+
+impl Line<'_> {
+    /// Outcome, scenario, runs, virtual time, wall time, and what there is more to say.
+    pub fn text(&self, style: Style) -> String {
+        let outcome = style.outcome(self.outcome, &format!("{:<16}", self.outcome));
+        let runs = if self.runs == 1 { "1 run ".to_owned() } else { format!("{} runs", self.runs) };
+        let ms = self.virtual_ns / 1_000_000;
+        let virtual_time = format!("{}.{:03}s", ms / 1_000, ms % 1_000);
+        let (name, width, more) = (self.name, self.width, self.more);
+        let wall = format!("in {:>6}", wall(self.wall));
+        let line = format!("{outcome} {name:<width$} {runs:>9} {virtual_time:>11} {}  {more}", style.dim(&wall));
+        line.trim_end().to_owned()
+    }
+}
+
+/// The line of one run.
+pub fn line(name: &str, width: usize, report: &RunReport, wall: Duration, style: Style) -> String {
+    let property = report.property().filter(|_| report.outcome != Outcome::Holds);
+    let (outcome, virtual_ns, more) = (report.outcome, report.virtual_ns, property.unwrap_or(""));
+    Line { name, width, outcome, runs: 1, virtual_ns, wall, more }.text(style)
 }
 
 /// One entry on a line: time, host, spans and text.
@@ -68,63 +105,6 @@ pub fn entry(e: &Entry) -> String {
 /// The whole trace, an entry a line.
 pub fn trace(entries: &[Entry]) -> String {
     entries.iter().fold(String::new(), |all, e| all + &entry(e) + "\n")
-}
-
-/// Why a run does not hold: each violated property with the entry that broke it and the few that led there, then how to
-/// run it again. Empty for a run that holds.
-pub fn failure(report: &RunReport, entries: &[Entry], properties: &[Property], replay: &str, style: Style) -> String {
-    let mut out = String::new();
-    if report.outcome == Outcome::Holds {
-        return out;
-    }
-    let always = always_checked();
-    let sentence = |name: &str| properties.iter().chain(&always).find(|p| p.name == name).map_or("", |p| p.sentence);
-    if let Some(end) = &report.end {
-        let _ = writeln!(out, "  {}: {end}", style.outcome(report.outcome, report.outcome.name()));
-    }
-    for broken in &report.violations {
-        let _ =
-            writeln!(out, "  {}: {}", style.outcome(Outcome::Violated, &broken.property), sentence(&broken.property));
-        let led = led_there(entries, &broken.violation, LED_LIMIT);
-        if !led.is_empty() {
-            let _ = writeln!(out, "    what led there:");
-        }
-        for e in led {
-            let _ = writeln!(out, "    {}", style.dim(&entry(e)));
-        }
-        let _ = writeln!(out, "    broken here: {}", broken.violation.why);
-        if let Some(e) = entries.get(broken.violation.entry as usize) {
-            let _ = writeln!(out, "    {}", style.bold(&entry(e)));
-        }
-    }
-    // Beside a violation, or in a run that was cut short, a property that was not reached says little.
-    for name in report.vacuous.iter().filter(|_| report.outcome == Outcome::Vacuous) {
-        let _ = writeln!(out, "  {}: {}", style.outcome(Outcome::Vacuous, name), sentence(name));
-        let _ = writeln!(out, "    nothing in this run let it be judged: its trigger never came");
-    }
-    if report.violations.is_empty()
-        && matches!(report.outcome, Outcome::Stuck | Outcome::Crashed | Outcome::Hung)
-        && !entries.is_empty()
-    {
-        let _ = writeln!(out, "    the last entries:");
-        for e in &entries[entries.len().saturating_sub(LED_LIMIT)..] {
-            let _ = writeln!(out, "    {}", style.dim(&entry(e)));
-        }
-    }
-    let choices: Vec<&Entry> = entries.iter().filter(|e| e.kind == "choice").collect();
-    if !choices.is_empty() {
-        let shown = choices.iter().take(CHOICES_LIMIT).map(|e| e.text.as_str()).collect::<Vec<_>>().join(", ");
-        let more = choices.len().saturating_sub(CHOICES_LIMIT);
-        let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let _ = writeln!(out, "  not as usual in this run: {shown}{tail}");
-    }
-    // The same request again would be refused again.
-    match report.outcome {
-        Outcome::Refused if !report.wrong_pins.is_empty() => _ = writeln!(out, "    nothing was judged"),
-        Outcome::Refused => _ = writeln!(out, "    nothing was judged; without --engine every fault is known"),
-        _ => _ = writeln!(out, "  replay: {replay}"),
-    }
-    out
 }
 
 /// Where two traces of one run part: the first entry that differs, from both sides.
@@ -146,9 +126,6 @@ pub fn difference(first: &[Entry], second: &[Entry]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::Broken;
-    use crate::property::Violation;
-    use crate::temporal;
 
     fn e(id: u64, host: &'static str, text: &str, cause: Option<u64>) -> Entry {
         Entry {
@@ -179,44 +156,29 @@ mod tests {
 
     #[test]
     fn lines_are_aligned() {
-        let style = Style::default();
-        assert_eq!(line("a", 3, &report(Outcome::Holds), style), "holds            a      12.345678s");
+        let (style, wall) = (Style::default(), Duration::from_millis(24));
+        let holds = "holds            a      1 run      12.345s in   24ms";
+        assert_eq!(line("a", 3, &report(Outcome::Holds), wall, style), holds);
         let vacuous = RunReport { vacuous: vec!["p".into()], ..report(Outcome::Vacuous) };
-        assert_eq!(line("abc", 3, &vacuous, style), "vacuous          abc    12.345678s  p");
+        let said = "vacuous          abc    1 run      12.345s in   24ms  p";
+        assert_eq!(line("abc", 3, &vacuous, wall, style), said);
+        let (name, more) = ("abc", "2 hold");
+        let many = Line { name, width: 3, outcome: Outcome::Holds, runs: 500, virtual_ns: 5, wall, more };
+        assert_eq!(many.text(style), "holds            abc  500 runs      0.000s in   24ms  2 hold");
     }
 
     #[test]
-    fn a_failure_shows_property_entry_what_led_there_and_the_command() {
-        let entries =
-            [e(0, "client", "stop demo", None), e(1, "driver", "sent", Some(0)), e(2, "gateway", "left", Some(1))];
-        let violation = Violation { entry: 2, why: "left Stopped".into(), led: vec![0] };
-        let report = RunReport {
-            violations: vec![Broken { property: "stable".into(), violation }],
-            ..report(Outcome::Violated)
-        };
-        let properties = [Property::new("stable", "Stays.", temporal::never(|_| None))];
-        let expected = "  stable: Stays.
-    what led there:
-        0.000000s  client      log      stop demo
-        0.001500s  driver      log      sent
-    broken here: left Stopped
-        0.003000s  gateway     log      driver_watch: left
-  replay: photofinish replay 'x'
-";
-        assert_eq!(failure(&report, &entries, &properties, "photofinish replay 'x'", Style::default()), expected);
+    fn wall_times_have_the_unit_that_fits() {
+        for (ms, expected) in [(0, "0ms"), (999, "999ms"), (1_250, "1.2s"), (61_000, "1m 1s"), (3_600_000, "60m 0s")] {
+            assert_eq!(super::wall(Duration::from_millis(ms)), expected);
+        }
     }
 
     #[test]
-    fn a_refused_run_says_which_step_and_offers_no_replay() {
-        let end = "not on this engine (turmoil): line 5, `cut: [a, b]`";
-        let report = RunReport { end: Some(end.into()), ..report(Outcome::Refused) };
-        let expected = format!("  refused: {end}\n    nothing was judged; without --engine every fault is known\n");
-        assert_eq!(failure(&report, &[], &[], "x", Style::default()), expected);
-    }
-
-    #[test]
-    fn a_run_that_holds_needs_no_words() {
-        assert_eq!(failure(&report(Outcome::Holds), &[], &[], "x", Style::default()), "");
+    fn colours_are_only_there_when_asked_for() {
+        let coloured = line("a", 1, &report(Outcome::Violated), Duration::ZERO, Style { colour: true });
+        assert!(coloured.starts_with("\x1b[1;31mviolated"), "{coloured:?}");
+        assert!(!line("a", 1, &report(Outcome::Violated), Duration::ZERO, Style::default()).contains('\x1b'));
     }
 
     #[test]

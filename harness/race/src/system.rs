@@ -19,6 +19,7 @@ use photofinish_sim::world::{Builder, WorldConfig};
 use crate::mistake::Mistake;
 use crate::property::Property;
 use crate::reading::{ObjectState, Reading, Role};
+use crate::scenario::Scenario;
 use crate::scenario::yaml::Node;
 use crate::scene::{Scene, StepError};
 use crate::switch::Switch;
@@ -60,6 +61,14 @@ pub trait System: Sync + 'static {
     /// Scenarios that are part of the program, found by name from any directory.
     fn scenarios(&self) -> &'static [Builtin] {
         &[]
+    }
+    /// The scenario that `new` starts from; the first that fails without a remedy, say.
+    fn template(&self) -> Option<&'static Builtin> {
+        self.scenarios().first()
+    }
+    /// What a scenario does in vain by this system's rules, such as waiting for what nothing before it can bring about.
+    fn lint(&self, _scenario: &Scenario, _root: &Node) -> Vec<Mistake> {
+        Vec::new()
     }
     /// Recorded data that verbs refer to by name (`fixtures/<name>`).
     fn fixtures(&self) -> &'static [Builtin] {

@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
 use photofinish_sim::choices::{Pins, Source as ChoiceSource};
@@ -24,10 +24,11 @@ use crate::system::{Engine, System};
 use artifacts::Artifacts;
 use drawing::Drawing;
 use github::GitHub;
-use output::{Output, complain, json_line, note};
+use output::{Colour, Output, complain, json_line, note};
 
 mod apiserver;
 mod artifacts;
+mod authoring;
 mod choices;
 mod drawing;
 mod exhaust;
@@ -35,10 +36,12 @@ mod explain;
 mod github;
 mod interrupt;
 mod lab;
+mod manual;
 mod matrix;
 mod output;
 mod progress;
 mod prove;
+mod schema;
 mod shrink;
 mod sweep;
 
@@ -48,12 +51,17 @@ const BAD_INPUT: u8 = 2;
 const HARNESS: u8 = 3;
 /// Wall time of one run of a matrix, whose runs are many at once.
 const MATRIX_WALL_LIMIT: Duration = Duration::from_secs(60);
+/// How many lines of what a dying process printed are shown without `--trace`.
+const PRINTED: usize = 10;
 /// How many failing seeds are named.
 const SEEDS_SHOWN: usize = 5;
 
 #[derive(Parser)]
 #[command(version, about = "Replays races on a simulated clock, network and cluster", max_term_width = 100)]
 struct Cli {
+    /// When to colour: auto is a terminal, unless NO_COLOR is set.
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", value_parser = Colour::parse)]
+    color: Colour,
     #[command(subcommand)]
     command: Command,
 }
@@ -85,12 +93,12 @@ enum Command {
         #[command(flatten)]
         how: HowArgs,
     },
-    /// Read scenario files and say what is wrong with them; runs nothing.
-    Check {
-        /// Scenario files.
-        #[arg(required = true, value_name = "FILE")]
-        files: Vec<String>,
-    },
+    /// Write a commented scenario to start from, NAME.yaml.
+    New(authoring::NewArgs),
+    /// Read scenario files and say what is wrong with them, or what they do in vain; runs nothing.
+    Check(authoring::CheckArgs),
+    /// Lay scenario files out in the usual order and form; comments stay.
+    Fmt(authoring::FmtArgs),
     /// Print the remedies and mutants that the system knows.
     Remedies,
     /// Print where a scenario's benign run could go another way: each choice with its alternatives and who may take them.
@@ -124,6 +132,12 @@ enum Command {
     },
     /// Serve the simulated Kubernetes API on a socket, in real time, until SIGTERM.
     Apiserver(apiserver::ApiServerArgs),
+    /// Print the JSON Schema of what --json prints, or of scenario files.
+    Schema(schema::SchemaArgs),
+    /// Print completions for a shell.
+    Completions(manual::CompletionsArgs),
+    /// Print the manual page of the program or of one command, in roff.
+    Man(manual::ManArgs),
 }
 
 #[derive(Args)]
@@ -165,9 +179,12 @@ struct HowArgs {
     /// Print the whole trace of each run.
     #[arg(long)]
     trace: bool,
-    /// Print one JSON object a run, and nothing else.
+    /// Print one JSON object a run, and nothing else; `schema` tells its fields.
     #[arg(long)]
     json: bool,
+    /// Say nothing of what holds.
+    #[arg(long, short, conflicts_with = "json")]
+    quiet: bool,
     /// Wall time that one run may take.
     #[arg(long, value_name = "10s", value_parser = parse_limit)]
     wall_limit: Option<Duration>,
@@ -219,12 +236,17 @@ pub(crate) fn run(system: &'static dyn System, args: impl Iterator<Item = OsStri
             return e.exit_code() as u8;
         }
     };
-    let mut output = Output::new();
+    let mut output = Output::new(cli.color);
     let done = match cli.command {
         Command::List => list(system, &mut output),
         Command::Remedies => Ok(remedies(system, &mut output)),
         Command::Apiserver(args) => apiserver::serve(&args),
-        Command::Check { files } => Ok(check(system, &files, &mut output)),
+        Command::New(args) => authoring::new(system, &args, &mut output),
+        Command::Check(args) => Ok(authoring::check(system, &args, &mut output)),
+        Command::Fmt(args) => Ok(authoring::fmt(&args, &mut output)),
+        Command::Schema(args) => Ok(schema::print(system, &args, &mut output)),
+        Command::Completions(args) => Ok(manual::completions(&args, &mut output)),
+        Command::Man(args) => manual::man(&args, &mut output),
         Command::Run { scenarios, seed, seeds, system: options, how } => {
             let seeds = seeds.or(seed.map(|s| (s, s)));
             run_scenarios(system, &scenarios, seed.is_none(), seeds, &options, &how, &mut output)
@@ -283,31 +305,6 @@ fn remedies(system: &dyn System, output: &mut Output) -> u8 {
         output.line(format!("{:<width$}  {kind:<13}  {} ({})", s.name, s.sentence, s.from));
     }
     0
-}
-
-fn check(system: &dyn System, files: &[String], output: &mut Output) -> u8 {
-    let mut code = 0;
-    for path in files {
-        let unproven = |s: &Arc<Scenario>| {
-            let bad = BadInput::new(format!("{path}: the scenario {} says nowhere how it can fail", s.name));
-            bad.help("add fails-without (red/green), fails-with (guard) or failing-seeds (flow)")
-        };
-        let read = catalogue::file(system, path).and_then(|all| {
-            all.iter().find(|s| s.kind == Kind::Unproven).map_or(Ok(all.clone()), |s| Err(unproven(s)))
-        });
-        match read {
-            Ok(scenarios) => {
-                let names: Vec<&str> = scenarios.iter().map(|s| s.name.as_str()).collect();
-                let (kind, steps) = scenarios.first().map_or((Kind::Unproven, 0), |s| (s.kind, s.steps.len()));
-                output.line(format!("ok  {path}  {} ({kind}, {steps} steps)", names.join(", ")));
-            }
-            Err(bad) => {
-                complain(&bad);
-                code = BAD_INPUT;
-            }
-        }
-    }
-    code
 }
 
 fn run_scenarios(
@@ -465,7 +462,7 @@ impl<'a> Printer<'a> {
             }
         });
         self.harness(done);
-        if many && !self.how.json {
+        if many && !self.how.json && !self.how.quiet {
             let mut text = format!("{} scenarios hold", self.done - self.failed - self.refused);
             for (runs, what) in [(self.failed, "do not"), (self.refused, "are not for this engine")] {
                 if runs > 0 {
@@ -480,7 +477,10 @@ impl<'a> Printer<'a> {
         if self.how.trace {
             self.output.text(&report::trace(&run.entries));
         }
-        self.output.line(report::line(&run.job.name(), self.width, &run.report, style));
+        if self.how.quiet && run.report.outcome == Outcome::Holds {
+            return true;
+        }
+        self.output.line(report::line(&run.job.name(), self.width, &run.report, run.wall, style));
         self.output.text(&self.failure(run))
     }
     fn failure(&self, run: &Run) -> String {
@@ -493,7 +493,12 @@ impl<'a> Printer<'a> {
         let died = matches!(run.report.outcome, Outcome::Crashed | Outcome::Hung | Outcome::Failed);
         if died && !run.output.trim().is_empty() {
             text += "  the run printed:\n";
-            text.extend(run.output.trim_end().lines().map(|l| format!("    {l}\n")));
+            let lines: Vec<&str> = run.output.trim_end().lines().collect();
+            let shown = if self.how.trace { lines.len() } else { lines.len().min(PRINTED) };
+            text.extend(lines[..shown].iter().map(|l| format!("    {l}\n")));
+            if shown < lines.len() {
+                text += &format!("    and {} lines more: --trace shows all\n", lines.len() - shown);
+            }
         }
         text
     }
@@ -503,12 +508,15 @@ impl<'a> Printer<'a> {
         // The worst first, those alike by seed; the first one in full.
         let mut shown: Vec<(Outcome, String)> = Vec::new();
         let mut worst = Outcome::Holds;
+        let mut virtual_ns = 0;
+        let began = Instant::now();
         let objects = self.shows_objects();
         let jobs = jobs.map(move |job| Job { objects, ..job });
         let pool = self.pool();
         let done = pool.run(jobs, |run| {
             self.count(&run);
             *outcomes.entry(run.report.outcome).or_default() += 1;
+            virtual_ns += run.report.virtual_ns;
             worst = std::cmp::max_by_key(worst, run.report.outcome, |o| o.severity());
             if self.how.json {
                 return self.output.line(json_line(&run, self.how.trace));
@@ -533,13 +541,12 @@ impl<'a> Printer<'a> {
         }
         let runs: usize = outcomes.values().sum();
         let counts = outcomes.iter().map(|(o, n)| self.output.style.outcome(*o, &counted(*o, *n))).collect::<Vec<_>>();
-        let outcome = self.output.style.outcome(worst, &format!("{worst:<16}"));
-        self.output.line(format!(
-            "{outcome} {:<w$}  {runs} runs: {}",
-            scenario.name,
-            counts.join(", "),
-            w = self.width
-        ));
+        if self.how.quiet && worst == Outcome::Holds {
+            return true;
+        }
+        let (name, width, more) = (&*scenario.name, self.width, &*counts.join(", "));
+        let line = report::Line { name, width, outcome: worst, runs, virtual_ns, wall: began.elapsed(), more };
+        self.output.line(line.text(self.output.style));
         let failures = runs - outcomes.get(&Outcome::Holds).copied().unwrap_or(0);
         let all = shown.iter().all(|(_, text)| self.output.text(text));
         match failures - shown.len() {
@@ -554,7 +561,8 @@ impl<'a> Printer<'a> {
         }
         if let Some(mut artifacts) = self.artifacts.take() {
             let plain = report::Style::default();
-            let text = report::line(&run.job.name(), 0, &run.report, plain) + "\n" + &self.failure_in(run, plain);
+            let text =
+                report::line(&run.job.name(), 0, &run.report, run.wall, plain) + "\n" + &self.failure_in(run, plain);
             artifacts.add(run, &text);
             self.artifacts = Some(artifacts);
         }

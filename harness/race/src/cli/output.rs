@@ -1,6 +1,7 @@
 //! Where the command line writes to: a broken pipe ends the work quietly, colours are for terminals.
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
+use std::sync::OnceLock;
 
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use photofinish_sim::choices::Source as ChoiceSource;
@@ -13,6 +14,36 @@ use crate::outcome::{Broken, Outcome};
 use crate::pool::Run;
 use crate::report::Style;
 
+/// `--color`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Colour {
+    /// On a terminal, unless NO_COLOR is set.
+    Auto,
+    Always,
+    Never,
+}
+
+/// As the command line says; complaints are written before and behind it.
+static COLOUR: OnceLock<Colour> = OnceLock::new();
+
+impl Colour {
+    pub(super) fn parse(text: &str) -> Result<Colour, String> {
+        match text {
+            "auto" => Ok(Colour::Auto),
+            "always" => Ok(Colour::Always),
+            "never" => Ok(Colour::Never),
+            _ => Err("expected auto, always or never".into()),
+        }
+    }
+    fn on(self, terminal: bool) -> bool {
+        match self {
+            Colour::Auto => terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
+            Colour::Always => true,
+            Colour::Never => false,
+        }
+    }
+}
+
 /// Standard output.
 pub(super) struct Output {
     stdout: io::Stdout,
@@ -24,10 +55,11 @@ pub(super) struct Output {
 }
 
 impl Output {
-    pub(super) fn new() -> Output {
+    pub(super) fn new(colour: Colour) -> Output {
         let stdout = io::stdout();
-        let no_colour = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
-        let style = Style { colour: stdout.is_terminal() && !no_colour };
+        let style = Style { colour: colour.on(stdout.is_terminal()) };
+        // Once a process: complaints are coloured as results are.
+        let _ = COLOUR.set(colour);
         Output { stdout, style, broken: false, lost: None }
     }
     /// Writes a line. `false` once the reader is gone: then there is no more to do.
@@ -59,7 +91,8 @@ pub(super) fn note(text: impl Display) {
 
 /// Standard error: what is wrong with the input, with the source around it.
 pub(super) fn complain(bad: &BadInput) {
-    let theme = match io::stderr().is_terminal() {
+    let colour = COLOUR.get().copied().unwrap_or(Colour::Auto);
+    let theme = match colour.on(io::stderr().is_terminal()) {
         true => GraphicalTheme::unicode(),
         false => GraphicalTheme::unicode_nocolor(),
     };

@@ -35,6 +35,9 @@ use crate::system::{Action, Cluster, ClusterOption, Scope, System};
 use yaml::{Fields, Node};
 
 pub mod conditions;
+pub mod layout;
+pub mod lint;
+pub mod schema;
 pub mod verbs;
 pub mod yaml;
 
