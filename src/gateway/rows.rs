@@ -35,6 +35,8 @@ pub(crate) enum By {
     Exit,
     /// The 60 s sweep.
     Sweep,
+    /// The same sweep, of a row whose resource is gone.
+    Missing,
     /// The provisioning deadline.
     Deadline,
     /// The recovery of what an earlier process left behind.
@@ -53,6 +55,7 @@ impl By {
             By::Session => "session",
             By::Exit => "exit",
             By::Sweep => "sweep",
+            By::Missing => "missing",
             By::Deadline => "deadline",
             By::Startup => "startup",
         }

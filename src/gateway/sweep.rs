@@ -191,7 +191,7 @@ impl Gateway {
                     row.set_phase(SandboxPhase::Error, "False", COMPUTE_RESOURCE_MISSING, message, now_ms);
                     row.start_attempt.clear();
                 };
-                self.rows.update(By::Sweep, "missing", id, row.version(), gone)?;
+                self.rows.update(By::Missing, "missing", id, row.version(), gone)?;
                 self.sessions.disconnect(id);
                 Ok(())
             }

@@ -158,7 +158,6 @@ struct Change<'a> {
     old: &'a str,
     new: &'a str,
     by: &'a str,
-    reason: &'a str,
 }
 
 impl<'a> Change<'a> {
@@ -170,7 +169,6 @@ impl<'a> Change<'a> {
             old: e.field("old_phase")?,
             new: e.field("new_phase")?,
             by: field("by"),
-            reason: field("reason"),
         })
     }
 }
@@ -218,7 +216,7 @@ fn stopped_is_stable() -> Statement {
         let (mut stopped, mut in_flight) = (BTreeMap::new(), BTreeMap::new());
         for e in entries {
             if let Some(c) = Change::of(e) {
-                let missing = c.new == "Error" && c.reason == "ComputeResourceMissing";
+                let missing = c.new == "Error" && c.by == "missing";
                 if let Some(since) = stopped.remove(c.sandbox).filter(|_| c.old == "Stopped" && !missing) {
                     let why = format!("the gateway moved {} Stopped -> {} with no start accepted", c.sandbox, c.new);
                     tally.violated(e.id, why, [since].into_iter().chain(e.cause));

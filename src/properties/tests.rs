@@ -3,7 +3,7 @@ use super::*;
 use photofinish::property::Verdict;
 
 /// A trace in words, separated by `;`, at 1 s, 2 s ...:
-/// `Ready>Stopped` a phase change (`!` behind it: by a snapshot, `?`: ComputeResourceMissing), `acc start` an accepted
+/// `Ready>Stopped` a phase change (`!` behind it: by a snapshot, `?`: by the sweep, the resource is missing), `acc start` an accepted
 /// request, `ask stop` and `ok stop` / `ok stop Stopped` / `no stop` a client's request and its answer, `sent stop` /
 /// `got` a snapshot of that operation sent and received (`sent stop 7`: made from version 7 of the resource), `open` and
 /// `watch` a new watch at the driver and the gateway, `+70` seconds pass, `end` the end. `~` behind a change: by the
@@ -126,9 +126,9 @@ fn trace(words: &str) -> Vec<Entry> {
                 let by = match new.chars().last() {
                     Some('!') => "snapshot",
                     Some('~') => "recovery",
+                    Some('?') => "missing",
                     _ => "rpc",
                 };
-                let reason = if new.ends_with('?') { "ComputeResourceMissing" } else { "" };
                 let new = new.trim_end_matches(['!', '?', '~']);
                 let fields = [
                     ("sandbox_name", "demo"),
@@ -136,7 +136,6 @@ fn trace(words: &str) -> Vec<Entry> {
                     ("old_phase", old),
                     ("new_phase", new),
                     ("by", by),
-                    ("reason", reason),
                 ];
                 log("Sandbox phase changed old_phase=..", &fields)
             }

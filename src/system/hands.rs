@@ -13,7 +13,7 @@ use photofinish::system::{Action, Parsed, Scope};
 use serde_json::{Value, json};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Deed {
+pub(super) enum Deed {
     /// As `kubectl delete`: a bound Pod gets its grace period, all else is gone at once.
     Delete,
     /// The containers of a Pod have ended and its kubelet says so, as after a reboot.
@@ -35,10 +35,10 @@ const DEEDS: [(&str, Deed); 5] = [
 ];
 
 #[derive(Debug)]
-struct Kubectl {
-    deed: Deed,
-    object: Object,
-    sandbox: String,
+pub(super) struct Kubectl {
+    pub(super) deed: Deed,
+    pub(super) object: Object,
+    pub(super) sandbox: String,
 }
 
 pub(super) const USAGE: &str = "kubectl: {delete | fail | alter | mend | switch-off: workload | supervisor | service | fence | resource, of: NAME}";
@@ -88,12 +88,7 @@ impl Action for Kubectl {
                 !bound
             }
             Deed::Fail => {
-                object["status"]["phase"] = "Failed".into();
-                for condition in object["status"]["conditions"].as_array_mut().into_iter().flatten() {
-                    if matches!(condition["type"].as_str(), Some("Ready" | "ContainersReady")) {
-                        condition["status"] = "False".into();
-                    }
-                }
+                fail(&mut object);
                 false
             }
             Deed::Alter => {
@@ -117,6 +112,16 @@ impl Action for Kubectl {
         };
         let written = if gone { writer.delete(&object) } else { writer.put(object) };
         written.map(drop).map_err(|e| StepError::Impossible(e.into()))
+    }
+}
+
+/// What a kubelet says of a Pod whose containers have ended.
+fn fail(pod: &mut Value) {
+    pod["status"]["phase"] = "Failed".into();
+    for condition in pod["status"]["conditions"].as_array_mut().into_iter().flatten() {
+        if matches!(condition["type"].as_str(), Some("Ready" | "ContainersReady")) {
+            condition["status"] = "False".into();
+        }
     }
 }
 

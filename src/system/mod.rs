@@ -28,11 +28,12 @@ use photofinish::switch::Switch;
 use photofinish::system::{Builtin, Cluster, ClusterOption, Live, Setup, Stage, System, Verb};
 use photofinish_apiserver::actors::{garbage_collector, kubelet, node_lifecycle, scheduler};
 use photofinish_apiserver::sim::SimHooks;
+use photofinish_apiserver::sim::faults::Enabled;
 use photofinish_apiserver::{ApiServer, ConnInfo, SandboxVersions};
 use photofinish_sim::choices::DelaySpec;
 use photofinish_sim::host::{HostCtx, HostSpec, RestartPolicy};
 use photofinish_sim::legality::{Fault, Legality};
-use photofinish_sim::trace::Entry;
+use photofinish_sim::trace::{Entry, EntryId};
 use photofinish_sim::tracing_layer::Filter;
 use photofinish_sim::wire::Io;
 use serde_json::Value;
@@ -46,8 +47,10 @@ mod idle;
 mod lint;
 mod reach;
 mod rig;
+mod script;
 mod sqlite;
 mod state;
+mod unit_test;
 mod verbs;
 
 pub use rig::Rig;
@@ -131,6 +134,7 @@ const SCENARIOS: &[Builtin] = scenarios!(
     "late-bootstrap-completion-erases-stop",
     "late-create-snapshot-after-stopped",
     "late-stop-snapshot-after-stopped",
+    "lifecycle",
     "node-lost-while-ready",
     "old-exit-report-hits-new-run",
     "periodic-list-mid-stop",
@@ -253,6 +257,16 @@ impl System for OpenShell {
     }
     fn reading(&self, entries: &[Entry]) -> Reading {
         properties::reading(entries)
+    }
+    fn unit_test(&self, entries: &[Entry], broke: EntryId) -> Option<String> {
+        unit_test::of(entries, broke)
+    }
+    fn fits(&self, cluster: &Cluster) -> bool {
+        api_and_controller(cluster).is_ok()
+    }
+    fn names<'e>(&self, e: &'e Entry) -> Option<(&'e str, &'e str)> {
+        let created = e.kind == "log" && e.text.starts_with("request accepted") && e.field("op") == Some("create");
+        created.then(|| e.field("sandbox_id").zip(e.field("sandbox_name")))?
     }
     fn profiles(&self) -> Vec<Vec<(&'static str, &'static str)>> {
         let controllers = [("v0.4.6", "v1alpha1"), ("v0.5.0", "v1beta1"), ("v0.5.6", "v1beta1")];
@@ -426,7 +440,8 @@ fn cluster(stage: &mut Stage<'_>, setup: &Setup, api: &ApiServer, profile: contr
                 usual + clean_up + choices.delay(key, &POD_IS_SLOW)
             };
             let heartbeat = watched.then_some(HEARTBEAT);
-            let config = kubelet::KubeletConfig { pace: Arc::new(pace), heartbeat, ..Default::default() };
+            let fate = photofinish_apiserver::sim::fate(ctx.choices.clone(), Enabled::usual());
+            let config = kubelet::KubeletConfig { pace: Arc::new(pace), heartbeat, fate, ..Default::default() };
             if lost_power(&ctx) {
                 node::booted(kube(&ctx), &config.node).await?;
             }

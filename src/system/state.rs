@@ -81,7 +81,7 @@ impl Object {
         ("fence", Object::Fence),
         ("resource", Object::Resource),
     ];
-    fn word(self) -> &'static str {
+    pub(super) fn word(self) -> &'static str {
         Self::WORDS.iter().find(|(_, object)| *object == self).expect("all are listed").0
     }
     /// The object as it is stored now.

@@ -1,6 +1,6 @@
 //! The words of this system's scenarios: what clients ask, what is waited for, what is replayed.
 use super::rig::{Rig, Writes};
-use super::{LIMIT, SANDBOX, WORKSPACE, hands, idle, reach, state};
+use super::{LIMIT, SANDBOX, WORKSPACE, hands, idle, reach, script, state};
 use crate::client::{Call, OpId, Reply, code_name, code_named};
 use crate::cluster::replay::{Player, Recording, Target};
 use crate::gateway::scripted_driver::Script;
@@ -127,6 +127,12 @@ pub(super) const ALL: &[Verb] = &[
         usage: "replay: {sandbox: NAME, stream: FIXTURE, next: COUNT | all, annotations: {KEY: VALUE}, pace: recorded}",
         sentence: "Writes states of a recorded Sandbox watch stream over the sandbox's resource.",
         parse: replay,
+    },
+    Verb {
+        name: "script",
+        usage: script::USAGE,
+        sentence: "Steps that a seed draws, each a choice: requests, exits, lost sessions and nodes, deleted objects.",
+        parse: script::script,
     },
     Verb {
         name: "feed",

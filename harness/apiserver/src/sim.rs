@@ -87,6 +87,10 @@ impl Questions {
 
     /// `<key>#<n>`, where n counts this key.
     fn numbered(&self, key: String) -> String {
+        let key = match self.choices.named(&key) {
+            Cow::Owned(named) => named,
+            Cow::Borrowed(_) => key,
+        };
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(key.clone()).or_default();
         *count += 1;

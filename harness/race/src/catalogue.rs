@@ -65,7 +65,7 @@ pub fn file(system: &dyn System, path: &str) -> Result<Vec<Arc<Scenario>>, BadIn
 
 /// The job that a run id stands for.
 pub fn by_id(system: &dyn System, id: &RunId) -> Result<Job, BadInput> {
-    id.options.check(system.switches())?;
+    id.options.check(system.switches(), system.cluster_options())?;
     let scenario = match &id.scenario {
         ScenarioRef::Builtin(name) => builtin(system, name)?,
         ScenarioRef::File { path, hash, variant } => {

@@ -196,9 +196,15 @@ fn play(
     let mut live = system.assemble(setup, stage)?;
     let mut world = builder.build();
     let crash_points = CrashPoints::default();
+    let (crashes, naming) = (crash_points.observer(system, choices.clone(), world.control()), choices.clone());
     trace.observe(
-        |entry| system.durable_write(entry).is_some(),
-        crash_points.observer(system, choices.clone(), world.control()),
+        |entry| system.durable_write(entry).is_some() || system.names(entry).is_some(),
+        move |entry| {
+            if let Some((generated, name)) = system.names(entry) {
+                naming.call(generated, name);
+            }
+            crashes(entry);
+        },
     );
     if let Some(oracle) = live.oracle() {
         world.on_step(oracle);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::mistake::BadInput;
 use crate::scenario::Scenario;
 use crate::switch::{Switch, SwitchKind};
-use crate::system::{Cluster, Engine};
+use crate::system::{Cluster, ClusterOption, Engine};
 
 /// The set of switches that a run starts from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,8 +88,16 @@ impl Options {
     pub fn cluster_words(&self) -> Vec<String> {
         self.cluster.iter().map(|(name, value)| format!("{name}={value}")).collect()
     }
-    /// All names must be switches of the system, none on and off at once.
-    pub fn check(&self, switches: &[Switch]) -> Result<(), BadInput> {
+    /// All names must be switches of the system, none on and off at once, and cluster options with one of their values.
+    pub fn check(&self, switches: &[Switch], cluster: &[ClusterOption]) -> Result<(), BadInput> {
+        for (name, value) in &self.cluster {
+            let Some(option) = cluster.iter().find(|o| o.name == name) else {
+                return Err(BadInput::unknown("cluster option", name, cluster.iter().map(|o| o.name)));
+            };
+            if !option.values.contains(&&**value) {
+                return Err(BadInput::unknown(&format!("value of {name}"), value, option.values.iter().copied()));
+            }
+        }
         for name in self.with.iter().chain(&self.without) {
             if !switches.iter().any(|s| s.name == name) {
                 return Err(BadInput::unknown("remedy", name, switches.iter().map(|s| s.name)));
@@ -225,10 +233,10 @@ mod tests {
         for text in ["as-reprted", "+", "best", "+best,bare"] {
             assert!(Options::parse(text).is_err(), "{text}");
         }
-        let unknown = Options::new().with(["bst"]).check(SWITCHES).expect_err("unknown");
+        let unknown = Options::new().with(["bst"]).check(SWITCHES, &[]).expect_err("unknown");
         assert_eq!(unknown.mistake().help.as_deref(), Some("did you mean `best`?"));
         let mut both = Options::new().with(["best"]);
         both.without.insert("best".into());
-        assert!(both.check(SWITCHES).is_err());
+        assert!(both.check(SWITCHES, &[]).is_err());
     }
 }

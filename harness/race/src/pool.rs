@@ -11,6 +11,7 @@ use photofinish_sim::zygote::{Exit, Finished, Zygote};
 
 use crate::crash_points;
 use crate::explore::choices::ChoicePoint;
+use crate::explore::clusters;
 use crate::options::Options;
 use crate::outcome::{Answer, Outcome, Request, RunReport, judge};
 use crate::reading::ObjectState;
@@ -43,7 +44,8 @@ pub struct Job {
 }
 
 impl Job {
-    /// A job with its options in canonical form, so that equal runs have equal ids.
+    /// A job with its options in canonical form, so that equal runs have equal ids. Where the scenario has its cluster drawn
+    /// and the source draws, the options name it.
     pub fn new(
         system: &dyn System,
         scenario: Arc<Scenario>,
@@ -51,7 +53,15 @@ impl Job {
         source: ChoiceSource,
         pins: Pins,
     ) -> Job {
-        let options = options.canonical(system.switches(), &scenario.reported_without);
+        let mut options = options.canonical(system.switches(), &scenario.reported_without);
+        let draws = !matches!(source, ChoiceSource::Benign | ChoiceSource::Quiet(_) | ChoiceSource::Fork(_));
+        if draws && scenario.draw.iter().any(|name| !options.cluster.contains_key(name)) {
+            let (known, fits) = (system.cluster_options(), |cluster: &_| system.fits(cluster));
+            options.cluster =
+                clusters::drawn(known, &scenario.draw, &options.cluster, &scenario.cluster, fits, source.seed());
+        }
+        let place = |name: &String| system.cluster_options().iter().position(|o| o.name == name);
+        options.cluster.sort_by(|a, _, b, _| place(a).cmp(&place(b)));
         Job { scenario, options, source, pins, learn: false, objects: false, crash_after: None }
     }
     /// The same run, but a process crashes after the write that has this label.

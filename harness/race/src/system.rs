@@ -12,7 +12,7 @@ use std::fmt;
 use indexmap::{IndexMap, IndexSet};
 use photofinish_sim::choices::{Choices, Pins, Source};
 use photofinish_sim::gate::Gates;
-use photofinish_sim::trace::{Entry, Trace};
+use photofinish_sim::trace::{Entry, EntryId, Trace};
 use photofinish_sim::tracing_layer::Filter;
 use photofinish_sim::world::{Builder, WorldConfig};
 
@@ -85,6 +85,20 @@ pub trait System: Sync + 'static {
     /// What the entries of a trace mean, for reports. Not asked in a run.
     fn reading(&self, _entries: &[Entry]) -> Reading {
         Reading::default()
+    }
+    /// A unit test's skeleton for a violation that comes down to one input of one rule, given the trace and the entry that
+    /// broke the property.
+    fn unit_test(&self, _entries: &[Entry], _broke: EntryId) -> Option<String> {
+        None
+    }
+    /// Whether there are such clusters: a scenario may have its cluster drawn, and not all values go together.
+    fn fits(&self, _cluster: &Cluster) -> bool {
+        true
+    }
+    /// A text that the code under test made up (an id), and the name that keys of choices call it by, if this entry tells
+    /// of one.
+    fn names<'e>(&self, _entry: &'e Entry) -> Option<(&'e str, &'e str)> {
+        None
     }
     /// The clusters that `matrix --profiles` compares, as options that differ from a scenario's own.
     fn profiles(&self) -> Vec<Vec<(&'static str, &'static str)>> {

@@ -34,6 +34,11 @@ fn main() -> ExitCode {
         ("prove-determinism runs each id twice and shows where two runs part", determinism_is_proven),
         ("diff shows where a failing run parts from the nearest one that holds", diff_shows_the_parting),
         ("explain shows the causes of a violation", explain_shows_the_causes),
+        ("explain --when shows after which entry a failure is certain", explain_shows_the_moment),
+        ("each strategy has ids that replay", strategies_replay),
+        ("pins still apply after an unrelated change, or it is told which are gone", pins_survive_a_change),
+        ("a scenario may have its cluster drawn, and its ids name it", clusters_are_drawn),
+        ("time-to-bug measures the strategies on what the script does not do by hand", time_to_bug_is_measured),
         ("bad input is exit code 2 and says what was expected", bad_input),
     ];
     let trials = tests.iter().map(|(name, test)| {
@@ -116,16 +121,16 @@ fn choices_lists_each_choice() {
     }
 }
 
-const FAILING: [&str; 5] = ["sweep", "lossy-line", "--as-reported", "--seeds", "40"];
+const FAILING: [&str; 5] = ["sweep", "lossy-line", "--as-reported", "--seeds", "120"];
 
 fn a_sweep_groups_what_fails() {
     let folder = Folder::new("groups");
     let (code, out, err) = folder.toy(&FAILING);
     assert_eq!((code, err.as_str()), (1, ""), "{out}");
     assert!(out.contains("violated set-succeeds of client  lossy-line  ["), "{out}");
-    assert!(out.contains(" of 40 runs ("), "{out}");
+    assert!(out.contains(" of 120 runs ("), "{out}");
     assert!(out.contains("clean runs for 95 % confidence; first after "), "{out}");
-    assert!(out.contains("\n40 runs in "), "{out}");
+    assert!(out.contains("\n120 runs in "), "{out}");
     let id = replayed_id(&out);
     assert!(id.starts_with("pf1:lossy-line:as-reported:w="), "{id}");
     let (code, out, _) = folder.toy(&["replay", &id, "--json"]);
@@ -143,7 +148,7 @@ fn a_sweep_ends_with_a_summary() {
     let (code, out, _) = folder.toy(&[&FAILING[..], &["--json", "--jobs", "1"]].concat());
     let mut lines = json(&out);
     let summary = lines.pop().expect("a line");
-    assert_eq!((code, lines.len()), (1, 40));
+    assert_eq!((code, lines.len()), (1, 120));
     let violated: Vec<&Value> = lines.iter().filter(|l| l["outcome"] == "violated").collect();
     assert_eq!((&summary["summary"], &summary["runs"]), (&"sweep".into(), &40.into()), "{summary}");
     assert_eq!(summary["violations"], violated.len());
@@ -227,7 +232,7 @@ fn a_full_disk_for_out() {
     assert_eq!(code, 3, "{out}{err}");
     assert!(err.contains("error: /dev/full takes no more lines: No space left on device"), "{err}");
     assert_eq!(err.lines().count(), 1, "told once: {err}");
-    assert!(out.contains("violated set-succeeds of client") && out.contains("\n40 runs in "), "{out}");
+    assert!(out.contains("violated set-succeeds of client") && out.contains("\n120 runs in "), "{out}");
 }
 
 fn an_interrupt_keeps_what_is_there() {
@@ -392,6 +397,77 @@ fn explain_shows_the_causes() {
     }
 }
 
+fn explain_shows_the_moment() {
+    let folder = Folder::new("when");
+    let (code, out, err) = folder.toy(&["explain", LOST, "--when", "--forks", "10"]);
+    assert_eq!((code, err.as_str()), (1, ""), "{out}");
+    assert!(out.starts_with("set-succeeds of client\n"), "{out}");
+    let here: Vec<&str> = out.lines().filter(|line| line.ends_with("<- here")).collect();
+    assert!(
+        matches!(here[..], [line] if line.starts_with(" 100 %") && line.contains("lose/server/reply#2=yes")),
+        "{out}"
+    );
+    assert!(out.contains("the chance of failure rises most, from "), "{out}");
+}
+
+fn strategies_replay() {
+    let folder = Folder::new("strategies");
+    for (strategy, id) in [("pct", ":p=4.3."), ("delay", ":d=4.2."), ("swarm", ":w=4:"), ("plain", ":s=4:")] {
+        let sweep = ["sweep", "lossy-line", "--seeds", "1", "--from", "4", "--json", "--strategy", strategy];
+        let (code, out, err) = folder.toy(&sweep);
+        let run = json(&out).remove(0);
+        assert_eq!((code, err.as_str()), (0, ""), "{out}");
+        let run_id = run["run_id"].as_str().expect("an id");
+        assert!(run_id.contains(id), "{run_id}");
+        let (_, out, _) = folder.toy(&["replay", run_id, "--json"]);
+        assert_eq!(json(&out)[0]["trace_hash"], run["trace_hash"], "{run_id}");
+    }
+}
+
+fn pins_survive_a_change() {
+    let folder = Folder::new("change");
+    let after = |change: &str| LOST.replace("as-reported", &format!("as-reported,change={change}"));
+    let (code, out, err) = folder.toy(&["replay", &after("unrelated"), "--json"]);
+    assert_eq!((code, &json(&out)[0]["property"], err.as_str()), (1, &"set-succeeds".into(), ""), "{out}");
+    let (code, out, err) = folder.toy(&["replay", &after("renamed")]);
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(err.contains("nothing asked for the pinned choice `lose/server/reply#2`"), "{err}");
+    assert!(err.contains("did you mean `lose/server/answer#2`?"), "{err}");
+}
+
+fn clusters_are_drawn() {
+    let folder = Folder::new("drawn");
+    let steps = "steps:\n  - set: 1\n  - await: {reply: set}\n";
+    let text = format!("scenario: drawn\nsummary: A test.\ndraw: [speed]\n{steps}check: [set-succeeds]\n");
+    std::fs::write(folder.path("drawn.yaml"), text).expect("a file");
+    let clusters = |args: &[&str]| -> Vec<String> {
+        let (_, out, err) = folder.toy(&[&["run", "drawn.yaml", "--json"], args].concat());
+        let id = |line: &Value| line["run_id"].as_str().expect("an id").split(':').nth(2).expect("options").to_owned();
+        assert_eq!(err, "");
+        json(&out).iter().filter(|line| line["run_id"].is_string()).map(id).collect()
+    };
+    let drawn = clusters(&["--seeds", "1..20"]);
+    assert!(drawn.iter().any(|c| c == "speed=slow") && drawn.iter().any(|c| c == "speed=fast"), "{drawn:?}");
+    assert_eq!(clusters(&[]), [""], "a benign run has the scenario's own");
+    let given = clusters(&["--seeds", "1..5", "--cluster", "speed=slow"]);
+    assert!(given.iter().all(|c| c == "speed=slow"), "{given:?}");
+}
+
+fn time_to_bug_is_measured() {
+    let folder = Folder::new("time-to-bug");
+    let measure = ["time-to-bug", "lost-reply", "--masters", "2", "--budget", "40", "--out", "t.md"];
+    let (code, out, err) = folder.toy(&measure);
+    assert_eq!((code, out.as_str(), err.as_str()), (0, "", ""));
+    let text = std::fs::read_to_string(folder.path("t.md")).expect("a file");
+    let row =
+        text.lines().find(|line| line.starts_with("| lost-reply |")).unwrap_or_else(|| panic!("a row in:\n{text}"));
+    let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+    assert_eq!(cells[2], "set-succeeds");
+    // Late replies alone lose none: only a strategy that makes things fail can find it.
+    assert!(cells[4] == "not in 40 runs [0/2]" && cells[5] == "not in 40 runs [0/2]", "{row}");
+    assert!(cells[6].ends_with(" s") && cells[6].contains(" runs, "), "exhaust finds every single fault: {row}");
+}
+
 fn bad_input() {
     let folder = Folder::new("bad");
     for (args, expected) in [
@@ -403,7 +479,13 @@ fn bad_input() {
         (&["sweep", "--time", "soon"], "expected a duration such as 10s"),
         (&["sweep", "--out", "no/such/folder/x.jsonl"], "--out no/such/folder/x.jsonl: the file cannot be opened"),
         (&["sweep", "--with", "retri"], "did you mean `retry`?"),
-        (&["sweep", "--strategy", "plain", "--legal", "ha"], "plain seeds draw only"),
+        (&["sweep", "--strategy", "plain", "--legal", "ha"], "--strategy plain draws only what any cluster may do"),
+        (&["sweep", "--strategy", "swarm", "--bound", "2"], "--strategy swarm has no bound"),
+        (&["run", "lossy-line", "--cluster", "speed=slwo"], "did you mean `slow`?"),
+        (&["run", "lossy-line", "--cluster", "sped=slow"], "did you mean `speed`?"),
+        (&["run", "lossy-line", "--cluster", "speed"], "expected an option and its value"),
+        (&["replay", "pf1:lossy-line:speed=slwo:benign:"], "did you mean `slow`?"),
+        (&["explain", LOST, "--forks", "3"], "--when"),
         (&["choices", "lossy-lin"], "did you mean `lossy-line`?"),
         (&["choices"], "<NAME|FILE>"),
         (&["shrink", "pf1:lossy-line"], "`options` is missing"),

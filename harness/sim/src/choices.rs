@@ -24,10 +24,10 @@ pub use crate::pins::{Pins, key, parse_delay, print_delay};
 pub use crate::source::{Legal, Source};
 
 use crate::legality::{Allowed, Fault};
+use crate::policy::Policy;
 use crate::trace::Trace;
 use indexmap::IndexMap;
-use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -109,6 +109,8 @@ struct State {
     slow: Vec<(String, Duration)>,
     trace: Trace,
     asked: IndexMap<String, Asked>,
+    /// Generated texts, and what keys say instead.
+    names: Vec<(String, String)>,
     problems: Vec<Problem>,
 }
 
@@ -129,9 +131,8 @@ impl Choices {
 
     /// As [`Choices::new`], where also the faults in `allowed` may be drawn.
     pub fn with_allowed(source: Source, pins: Pins, trace: Trace, allowed: Allowed) -> Choices {
-        let policy = Policy { source, allowed };
-        let asks_all = matches!(source, Source::Swarm(..));
-        let (asked, problems) = (IndexMap::new(), Vec::new());
+        let (policy, asks_all) = (Policy::new(source, allowed), source.asks_all());
+        let (asked, names, problems) = (IndexMap::new(), Vec::new(), Vec::new());
         Choices(Arc::new(Mutex::new(State {
             policy,
             pins,
@@ -140,6 +141,7 @@ impl Choices {
             slow: Vec::new(),
             trace,
             asked,
+            names,
             problems,
         })))
     }
@@ -200,7 +202,7 @@ impl Choices {
     /// If there are no names to pick from.
     pub fn pick(&self, key: &str, names: &[&str], odds: f64) -> usize {
         assert!(!names.is_empty(), "choice `{key}`: nothing to pick from");
-        match self.ask(key, Kind::Pick(names.iter().map(|&name| name.to_owned()).collect()), odds) {
+        match self.ask(key, Kind::Pick(names.iter().map(|&name| name.to_owned()).collect(), Vec::new()), odds) {
             Answer::Pick(index) => index,
             _ => 0,
         }
@@ -210,6 +212,47 @@ impl Choices {
     /// answers are found again, but [`Choices::points`] does not tell of them.
     pub fn remember_defaults(&self, remember: bool) {
         self.state().forgets = !remember;
+    }
+
+    /// Which of these names this point takes: an index. Default: 0. A seed draws each as often as its weight says, the
+    /// first one too; a swarm's seed leaves some words out, a name's word being what stands before its first dot.
+    ///
+    /// # Panics
+    /// If there are no names to pick from.
+    pub fn weigh(&self, key: &str, names: &[(&str, u32)]) -> usize {
+        assert!(!names.is_empty(), "choice `{key}`: nothing to pick from");
+        let (names, weights) = names.iter().map(|(name, weight)| ((*name).to_owned(), *weight)).unzip();
+        match self.ask(key, Kind::Pick(names, weights), 1.0) {
+            Answer::Pick(index) => index,
+            _ => 0,
+        }
+    }
+
+    /// From now on keys that hold `generated`, a text that the code under test made up, hold `name` instead, or `name.2`
+    /// if that is taken: so a key does not depend on the seed.
+    ///
+    /// ```
+    /// # use photofinish_sim::choices::Choices;
+    /// let choices = Choices::benign();
+    /// choices.call("0f3a-77", "demo");
+    /// choices.call("9c21-80", "demo");
+    /// assert_eq!(choices.named("call/driver/GET/pods/os-0f3a-77#1"), "call/driver/GET/pods/os-demo#1");
+    /// assert_eq!(choices.named("call/driver/GET/pods/os-9c21-80#1"), "call/driver/GET/pods/os-demo.2#1");
+    /// ```
+    pub fn call(&self, generated: &str, name: &str) {
+        let mut state = self.state();
+        if generated.is_empty() || state.names.iter().any(|(text, _)| text == generated) {
+            return;
+        }
+        let taken = |name: &str| state.names.iter().any(|(_, n)| n == name);
+        let free = (2..).map(|n| format!("{name}.{n}")).find(|name| !taken(name));
+        let name = if taken(name) { free.expect("numbers do not end") } else { name.to_owned() };
+        state.names.push((generated.to_owned(), name));
+    }
+
+    /// The text with the names of [`Choices::call`] in it.
+    pub fn named<'k>(&self, text: &'k str) -> Cow<'k, str> {
+        self.state().named(text)
     }
 
     /// All points asked for so far, in the order of their first question.
@@ -244,6 +287,7 @@ impl Choices {
 
     fn ask(&self, key: &str, kind: Kind, odds: f64) -> Answer {
         let mut state = self.state();
+        let key = &*state.named(key);
         if let Some(asked) = state.asked.get(key) {
             if asked.kind == kind {
                 return asked.answer;
@@ -281,11 +325,20 @@ impl Choices {
 impl fmt::Debug for Choices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state();
-        f.debug_struct("Choices").field("source", &state.policy.source).field("pins", &state.pins).finish()
+        f.debug_struct("Choices").field("source", &state.policy.source()).field("pins", &state.pins).finish()
     }
 }
 
 impl State {
+    fn named<'k>(&self, text: &'k str) -> Cow<'k, str> {
+        let mut named = Cow::Borrowed(text);
+        for (generated, name) in &self.names {
+            if named.contains(&**generated) {
+                named = Cow::Owned(named.replace(&**generated, name));
+            }
+        }
+        named
+    }
     /// The newest rule of [`Choices::slow`] that fits.
     fn slowed(&self, key: &str) -> Option<Duration> {
         let fits =
@@ -309,15 +362,16 @@ impl Asked {
 }
 
 /// What can be asked.
-enum Kind {
+pub(crate) enum Kind {
     Delay(DelaySpec),
     Flip(&'static Fault),
-    Pick(Vec<String>),
+    /// Names, and how often a seed draws each; no weights: all but the first alike.
+    Pick(Vec<String>, Vec<u32>),
 }
 
 /// What it can be answered.
-#[derive(Clone, Copy, PartialEq)]
-enum Answer {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Answer {
     Delay(Duration),
     Flip(bool),
     Pick(usize),
@@ -328,7 +382,7 @@ impl PartialEq for Kind {
         match (self, other) {
             (Kind::Delay(a), Kind::Delay(b)) => (a.fault, a.min, a.max) == (b.fault, b.min, b.max),
             (Kind::Flip(a), Kind::Flip(b)) => a == b,
-            (Kind::Pick(a), Kind::Pick(b)) => a == b,
+            (Kind::Pick(a, _), Kind::Pick(b, _)) => a == b,
             _ => false,
         }
     }
@@ -339,20 +393,20 @@ impl Kind {
         match self {
             Kind::Delay(_) => Answer::Delay(Duration::ZERO),
             Kind::Flip(_) => Answer::Flip(false),
-            Kind::Pick(_) => Answer::Pick(0),
+            Kind::Pick(..) => Answer::Pick(0),
         }
     }
 
-    fn fault(&self) -> Option<&'static Fault> {
+    pub(crate) fn fault(&self) -> Option<&'static Fault> {
         match self {
             Kind::Delay(spec) => Some(spec.fault),
             Kind::Flip(fault) => Some(fault),
-            Kind::Pick(_) => None,
+            Kind::Pick(..) => None,
         }
     }
 
     /// The kind of fault, by which swarms leave points out; of picks, the first part of the key.
-    fn family<'a>(&self, key: &'a str) -> &'a str {
+    pub(crate) fn family<'a>(&self, key: &'a str) -> &'a str {
         match self.fault() {
             Some(fault) => fault.name,
             None => key.split('/').next().unwrap_or(key),
@@ -364,7 +418,7 @@ impl Kind {
         match (self, answer) {
             (_, Answer::Delay(delay)) => print_delay(delay),
             (_, Answer::Flip(yes)) => if yes { "yes" } else { "no" }.to_owned(),
-            (Kind::Pick(names), Answer::Pick(index)) => names[index].clone(),
+            (Kind::Pick(names, _), Answer::Pick(index)) => names[index].clone(),
             (_, Answer::Pick(index)) => index.to_string(),
         }
     }
@@ -374,7 +428,7 @@ impl Kind {
         match self {
             Kind::Delay(spec) => parse_delay(value).filter(|delay| *delay <= spec.max).map(Answer::Delay),
             Kind::Flip(_) => ["no", "yes"].iter().position(|v| *v == value).map(|at| Answer::Flip(at == 1)),
-            Kind::Pick(names) => names.iter().position(|name| name == value).map(Answer::Pick),
+            Kind::Pick(names, _) => names.iter().position(|name| name == value).map(Answer::Pick),
         }
     }
 
@@ -386,7 +440,7 @@ impl Kind {
                 all
             }
             Kind::Flip(_) => vec!["yes".to_owned()],
-            Kind::Pick(names) => names[1..].to_vec(),
+            Kind::Pick(names, _) => names[1..].to_vec(),
         }
     }
 
@@ -397,7 +451,7 @@ impl Kind {
                 format!("a delay of at most `{most}`, such as `{}`", print_delay(log_uniform(0.0, spec.min, spec.max)))
             }
             Kind::Flip(_) => "`yes` or `no`".to_owned(),
-            Kind::Pick(names) => {
+            Kind::Pick(names, _) => {
                 format!("one of {}", names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "))
             }
         }
@@ -416,52 +470,11 @@ fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<Strin
     (best.0 > 0.7).then(|| best.1.to_owned())
 }
 
-/// The one place that decides what a seed draws.
-struct Policy {
-    source: Source,
-    allowed: Allowed,
-}
-
-impl Policy {
-    /// What a choice takes that leaves its default; `None` for the default. Depends on the seed and the key alone.
-    fn draw(&self, key: &str, kind: &Kind, odds: f64) -> Option<Answer> {
-        let (seed, odds) = match self.source {
-            Source::Benign | Source::Quiet(_) => return None,
-            Source::Seed(seed) => (seed, odds),
-            Source::Swarm(seed, _) => (seed, odds * swarm_factor(seed, kind.family(key))?),
-        };
-        if kind.fault().is_some_and(|fault| !self.allowed.permits(fault.legality)) {
-            return None;
-        }
-        let mut rng = StdRng::seed_from_u64(xxhash_rust::xxh3::xxh3_64_with_seed(key.as_bytes(), seed));
-        if !rng.random_bool(odds.clamp(0.0, 1.0)) {
-            return None;
-        }
-        Some(match kind {
-            Kind::Delay(spec) => Answer::Delay(log_uniform(rng.random(), spec.min, spec.max)),
-            Kind::Flip(_) => Answer::Flip(true),
-            Kind::Pick(names) if names.len() == 1 => return None,
-            Kind::Pick(names) => Answer::Pick(rng.random_range(1..names.len())),
-        })
-    }
-}
-
-/// How often a kind of fault is part of a swarm's run, and by what its usual odds are multiplied then.
-const SWARM_PART: f64 = 0.3;
-const SWARM_FACTORS: [f64; 3] = [0.3, 1.0, 3.0];
-
-/// What a swarm's seed makes of a kind of fault; `None` if it leaves it out.
-fn swarm_factor(seed: u64, family: &str) -> Option<f64> {
-    let mut rng =
-        StdRng::seed_from_u64(xxhash_rust::xxh3::xxh3_64_with_seed(format!("swarm/{family}").as_bytes(), seed));
-    rng.random_bool(SWARM_PART).then(|| SWARM_FACTORS[rng.random_range(0..SWARM_FACTORS.len())])
-}
-
 /// The point `at` (0.0 to 1.0) of a logarithmic scale from `min` to `max`, to two significant digits.
 ///
 /// The logarithm is linear between powers of two, so only basic operations are needed: a C library's `ln` and `exp`
 /// differ in the last bit between machines, and so would the runs of a seed.
-fn log_uniform(at: f64, min: Duration, max: Duration) -> Duration {
+pub(crate) fn log_uniform(at: f64, min: Duration, max: Duration) -> Duration {
     let (min, max) = (min.as_nanos().max(1) as u64, max.as_nanos() as u64);
     let (low, high) = (log2(min), log2(max.max(min)));
     let ns = two_digits(exp2(low + (high - low) * at)).clamp(min, max.max(min));

@@ -118,6 +118,7 @@
 //! [`World::crash`]: world::World::crash
 mod backtrace;
 pub mod choices;
+pub mod delay_bounded;
 mod disk;
 pub mod exit;
 pub mod gate;
@@ -127,9 +128,12 @@ mod kernel;
 pub mod legality;
 pub(crate) mod memory;
 mod net;
+pub mod pct;
 pub mod pins;
+mod policy;
 pub mod source;
 pub mod state;
+mod swarm;
 mod symbols;
 mod threads;
 pub mod trace;

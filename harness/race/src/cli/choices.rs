@@ -33,7 +33,7 @@ struct Line<'a> {
 }
 
 pub(super) fn choices(system: &'static dyn System, args: &ChoicesArgs, output: &mut Output) -> Result<u8, BadInput> {
-    let options = args.system.options(system.switches())?;
+    let options = args.system.options(system)?;
     let mut code = 0;
     for scenario in selected(system, std::slice::from_ref(&args.scenario))? {
         let name = scenario.name.clone();

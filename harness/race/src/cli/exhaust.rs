@@ -91,7 +91,7 @@ fn of_scenario(
     scenario: &Arc<Scenario>,
     output: &mut Output,
 ) -> Result<Result<u8, PoolError>, BadInput> {
-    let options = args.system.options(system.switches())?;
+    let options = args.system.options(system)?;
     let mut pool = Pool::new(system);
     if let Some(jobs) = args.jobs {
         pool = pool.workers(usize::from(jobs));

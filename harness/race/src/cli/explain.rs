@@ -9,10 +9,10 @@ use crate::pool::{Job, Run};
 use crate::report;
 use crate::system::System;
 
-use super::HARNESS;
 use super::drawing::Drawing;
 use super::lab::{Lab, LabError};
 use super::output::{Output, note};
+use super::{HARNESS, when};
 
 /// How many entries of each side are shown from where they part.
 const SHOWN: usize = 6;
@@ -24,6 +24,12 @@ pub(super) struct ExplainArgs {
     /// Show requests, watch events and spans of the chain, too.
     #[arg(long)]
     all: bool,
+    /// Leave the run at its state changes, go on with other faults, and print how often it fails all the same.
+    #[arg(long, conflicts_with = "all")]
+    when: bool,
+    /// How often it is left at each of them.
+    #[arg(long, value_name = "N", default_value_t = 20, requires = "when", value_parser = clap::value_parser!(u64).range(1..))]
+    forks: u64,
 }
 
 #[derive(Args)]
@@ -49,7 +55,10 @@ fn ended(done: Result<u8, LabError>) -> Result<u8, BadInput> {
 }
 
 pub(super) fn explain(system: &'static dyn System, args: &ExplainArgs, output: &mut Output) -> Result<u8, BadInput> {
-    ended(explained(system, args, output))
+    match args.when {
+        true => ended(when::tell(system, &args.run_id, args.forks, output)),
+        false => ended(explained(system, args, output)),
+    }
 }
 
 fn explained(system: &'static dyn System, args: &ExplainArgs, output: &mut Output) -> Result<u8, LabError> {

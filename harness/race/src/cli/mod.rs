@@ -19,7 +19,7 @@ use crate::report;
 use crate::run_id::RunId;
 use crate::scenario::yaml::parse_duration;
 use crate::scenario::{Kind, Scenario};
-use crate::switch::{Switch, SwitchKind};
+use crate::switch::SwitchKind;
 use crate::system::{Engine, System};
 use artifacts::Artifacts;
 use drawing::Drawing;
@@ -44,6 +44,8 @@ mod prove;
 mod schema;
 mod shrink;
 mod sweep;
+mod time_to_bug;
+mod when;
 
 /// Exit code: bad input.
 const BAD_INPUT: u8 = 2;
@@ -109,6 +111,8 @@ enum Command {
     Shrink(shrink::ShrinkArgs),
     /// Run a scenario with every alternative of every choice, K at a time, and certify what was run.
     Exhaust(exhaust::ExhaustArgs),
+    /// Measure how many runs each strategy needs until it finds what scenarios show, without what they do by hand.
+    TimeToBug(time_to_bug::TimeToBugArgs),
     /// Print the causes of a violation, from the start of the run.
     Explain(explain::ExplainArgs),
     /// Print where two runs part; of one that fails, where it parts from the nearest one that holds.
@@ -154,13 +158,16 @@ struct SystemArgs {
     /// Remedies to switch off.
     #[arg(long, value_name = "R1,R2", value_delimiter = ',')]
     without: Vec<String>,
+    /// Values for the scenarios' cluster options.
+    #[arg(long, value_name = "K=V,K=V", value_delimiter = ',')]
+    cluster: Vec<String>,
     /// What runs the hosts: jump (from event to event) or turmoil (fixed ticks; knows fewer faults).
     #[arg(long, value_name = "E", default_value = "jump", value_parser = parse_engine)]
     engine: Engine,
 }
 
 impl SystemArgs {
-    fn options(&self, switches: &[Switch]) -> Result<Options, BadInput> {
+    fn options(&self, system: &dyn System) -> Result<Options, BadInput> {
         let profile = match (self.as_reported, self.bare) {
             (true, _) => Profile::AsReported,
             (_, true) => Profile::Bare,
@@ -168,8 +175,15 @@ impl SystemArgs {
         };
         let set = |names: &[String]| names.iter().map(|n| n.trim().to_owned()).filter(|n| !n.is_empty()).collect();
         let (with, without) = (set(&self.with), set(&self.without));
+        let cluster = self.cluster.iter().filter(|word| !word.is_empty()).map(|word| {
+            word.split_once('=').ok_or_else(|| {
+                BadInput::new(format!("--cluster {word}: expected an option and its value, as in mode=shared"))
+            })
+        });
+        let cluster = cluster.collect::<Result<Vec<_>, _>>()?;
         let options = Options { profile, with, without, engine: self.engine, ..Options::default() };
-        options.check(switches)?;
+        let options = options.in_cluster(cluster);
+        options.check(system.switches(), system.cluster_options())?;
         Ok(options)
     }
 }
@@ -255,6 +269,7 @@ pub(crate) fn run(system: &'static dyn System, args: impl Iterator<Item = OsStri
         Command::Sweep(args) => sweep::sweep(system, &args, &mut output),
         Command::Shrink(args) => shrink::shrink(system, &args, &mut output),
         Command::Exhaust(args) => exhaust::exhaust(system, &args, &mut output),
+        Command::TimeToBug(args) => time_to_bug::measure(system, &args, &mut output),
         Command::Explain(args) => explain::explain(system, &args, &mut output),
         Command::Diff(args) => explain::diff(system, &args, &mut output),
         Command::ProveDeterminism(args) => prove::prove(system, &args, &mut output),
@@ -316,7 +331,7 @@ fn run_scenarios(
     how: &HowArgs,
     output: &mut Output,
 ) -> Result<u8, BadInput> {
-    let options = options.options(system.switches())?;
+    let options = options.options(system)?;
     let scenarios = selected(system, names)?;
     let job = |scenario: &Arc<Scenario>, source| Job::new(system, scenario.clone(), &options, source, Pins::default());
     let width = width(scenarios.iter().map(|s| s.name.as_str()));
@@ -324,8 +339,7 @@ fn run_scenarios(
     match seeds {
         Some((a, b)) if many => {
             for scenario in &scenarios {
-                let first = job(scenario, ChoiceSource::Seed(a));
-                let jobs = (a..=b).map(move |seed| Job { source: ChoiceSource::Seed(seed), ..first.clone() });
+                let jobs = (a..=b).map(|seed| job(scenario, ChoiceSource::Seed(seed)));
                 if !printer.sweep(scenario, jobs) {
                     break;
                 }
@@ -596,8 +610,7 @@ impl<'a> Printer<'a> {
 fn seed_line(run: &Run) -> String {
     let seed = match run.job.source {
         ChoiceSource::Seed(seed) => format!("seed {seed}"),
-        ChoiceSource::Swarm(..) | ChoiceSource::Quiet(_) => run.job.source.to_string(),
-        ChoiceSource::Benign => "benign".to_owned(),
+        source => source.to_string(),
     };
     format!("{seed}: {} {}", run.report.outcome, run.report.violated().join(", ")).trim_end().to_owned()
 }

@@ -43,7 +43,7 @@ struct Line<'a> {
 }
 
 pub(super) fn prove(system: &'static dyn System, args: &ProveArgs, output: &mut Output) -> Result<u8, BadInput> {
-    let options = args.system.options(system.switches())?;
+    let options = args.system.options(system)?;
     let scenarios = selected(system, &args.scenarios)?;
     interrupt::listen();
     let source = |n: u64| match n {

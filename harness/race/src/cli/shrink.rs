@@ -7,7 +7,8 @@ use clap::Args;
 use photofinish_sim::choices::Pins;
 use serde::Serialize;
 
-use crate::explore::{script, shrink as smaller, story};
+use crate::explore::fingerprint::Fingerprint;
+use crate::explore::{script, shrink as smaller, simpler, story};
 use crate::mistake::BadInput;
 use crate::options::Options;
 use crate::outcome::Outcome;
@@ -30,6 +31,9 @@ pub(super) struct ShrinkArgs {
     /// Draw the shrunk run as a timeline, into one HTML file that needs nothing else.
     #[arg(long, value_name = "FILE")]
     html: Option<std::path::PathBuf>,
+    /// Print a unit test's skeleton, too, where the violation comes down to one input of one rule.
+    #[arg(long, conflicts_with = "json")]
+    rust: bool,
     /// Print one JSON object, and nothing else.
     #[arg(long)]
     json: bool,
@@ -84,7 +88,8 @@ fn shrunk(system: &'static dyn System, args: &ShrinkArgs, output: &mut Output) -
         }
     };
     let pins = smaller::fewest(&job.pins, |pins| lab.fails_with(&job, pins, &fingerprint))?;
-    let pins = smaller::shortest(&pins, |pins| lab.fails_with(&job, pins, &fingerprint))?;
+    let (job, fingerprint) = simplest(&mut lab, Job { pins, ..job }, fingerprint)?;
+    let pins = smaller::shortest(&job.pins, |pins| lab.fails_with(&job, pins, &fingerprint))?;
     let job = Job { pins, ..job };
     let last = lab.run(&job)?;
     let why = match last.report.violations.iter().find(|b| b.property == fingerprint.property) {
@@ -121,10 +126,48 @@ fn shrunk(system: &'static dyn System, args: &ShrinkArgs, output: &mut Output) -
         drawing.add(&lab.run(&Job { objects: true, ..job.clone() })?);
         drawing.write()?;
     }
+    if args.rust {
+        let broken = last.report.violations.iter().find(|b| b.property == fingerprint.property);
+        match broken.and_then(|broken| system.unit_test(&last.entries, broken.violation.entry)) {
+            Some(test) => test.lines().for_each(|line| _ = output.line(line)),
+            None => note("note: no unit test: the violation does not come down to one input of one rule"),
+        }
+    }
     if let Some(path) = &args.scenario {
         code = code.max(write(system, &mut lab, path, &last, &sentence)?);
     }
     Ok(code)
+}
+
+/// The script shorter, the cluster as the scenario has it, wherever it fails all the same; again until nothing helps.
+fn simplest(lab: &mut Lab, mut job: Job, mut fingerprint: Fingerprint) -> Result<(Job, Fingerprint), LabError> {
+    loop {
+        let cost = simpler::cost(&job.pins);
+        for name in job.options.cluster.keys().cloned().collect::<Vec<_>>() {
+            let mut options = job.options.clone();
+            options.cluster.shift_remove(&name);
+            let usual = Job { options, ..job.clone() };
+            if lab.fails(&usual, &fingerprint)? {
+                job = usual;
+            }
+        }
+        let merged = simpler::merged(&job.pins).into_iter().map(|merged| {
+            let object = fingerprint.object.replace(&merged.from, &merged.to);
+            (merged.pins, Fingerprint { object, ..fingerprint.clone() })
+        });
+        let earlier = simpler::earlier(&job.pins).into_iter().map(|pins| (pins, fingerprint.clone()));
+        let attempts: Vec<_> = merged.chain(earlier).filter(|(pins, _)| simpler::cost(pins) < cost).collect();
+        for (pins, expected) in attempts {
+            if lab.fails_with(&job, &pins, &expected)? {
+                job.pins = smaller::fewest(&pins, |pins| lab.fails_with(&job, pins, &expected))?;
+                fingerprint = expected;
+                break;
+            }
+        }
+        if simpler::cost(&job.pins) >= cost {
+            return Ok((job, fingerprint));
+        }
+    }
 }
 
 /// Writes the scenario, and says whether it fails and holds as it should.
@@ -140,7 +183,8 @@ fn write(system: &'static dyn System, lab: &mut Lab, path: &str, run: &Run, sent
     let read = scenario::read(system, &source)?.into_iter().next();
     let scenario = Arc::new(read.ok_or_else(|| BadInput::new(format!("{path} holds no scenario")))?);
     let job = |options: &Options| Job::new(system, scenario.clone(), options, run.job.source, Pins::default());
-    let red = lab.run(&job(&run.job.options))?;
+    // Its cluster is that of the scenario now.
+    let red = lab.run(&job(&Options { cluster: Default::default(), ..run.job.options.clone() }))?;
     let green = lab.run(&job(&Options::new()))?;
     let fails = red.report.violated() == violated;
     let holds = green.report.outcome == Outcome::Holds;

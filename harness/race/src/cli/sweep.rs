@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use photofinish_sim::choices::{Legal, Pins, Source as ChoiceSource};
 use serde::Serialize;
 
@@ -13,10 +13,11 @@ use crate::catalogue;
 use crate::explore::findings::{Finding, Findings, Seen};
 use crate::explore::memory::{self, Memory, Remembered};
 use crate::explore::odds;
+use crate::explore::strategy::{self, Strategy};
 use crate::mistake::BadInput;
 use crate::options::Options;
 use crate::outcome::Outcome;
-use crate::pool::{Again, Job, Pool, Run, WALL_LIMIT};
+use crate::pool::{Again, Job, Pool, PoolError, Run, WALL_LIMIT};
 use crate::property::SCRIPT;
 use crate::run_id::RunId;
 use crate::scenario::Scenario;
@@ -44,10 +45,12 @@ pub(super) struct SweepArgs {
     /// End after this time, if the seeds are not done before.
     #[arg(long, value_name = "60s", value_parser = parse_limit)]
     time: Option<Duration>,
-    /// How seeds draw: swarm (most kinds of faults left out by each seed, the others with odds of its own; ids with w=N) or
-    /// plain (the usual kinds with the usual odds, as run --seeds does; ids with s=N).
+    /// How seeds draw: each has ids of its own.
     #[arg(long, value_enum, default_value_t = Strategy::Swarm)]
     strategy: Strategy,
+    /// The depth of pct (3 unless it is said), the most delays of delay (2).
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+    bound: Option<u32>,
     /// Which faults a swarm may draw: those of any cluster, of clusters with several API servers, or of no cluster.
     #[arg(long, value_name = "always|ha|never", default_value = "always", value_parser = parse_legal)]
     legal: Legal,
@@ -73,12 +76,6 @@ pub(super) struct SweepArgs {
     wall_limit: Option<Duration>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Strategy {
-    Swarm,
-    Plain,
-}
-
 pub(super) fn parse_legal(text: &str) -> Result<Legal, String> {
     Legal::ALL.into_iter().find(|l| l.name() == text).ok_or_else(|| "expected always, ha or never".into())
 }
@@ -98,11 +95,16 @@ fn seeds(from: u64, count: Option<u64>, shard: Option<(u64, u64)>) -> impl Itera
 }
 
 pub(super) fn sweep(system: &'static dyn System, args: &SweepArgs, output: &mut Output) -> Result<u8, BadInput> {
-    let options = args.system.options(system.switches())?;
+    let options = args.system.options(system)?;
     let scenarios = selected(system, &args.scenarios)?;
-    if args.strategy == Strategy::Plain && args.legal != Legal::Always {
-        return Err(BadInput::new("plain seeds draw only what any cluster may do")
-            .help("leave out --strategy plain or --legal"));
+    if args.strategy != Strategy::Swarm && args.legal != Legal::Always {
+        return Err(BadInput::new(format!("--strategy {} draws only what any cluster may do", args.strategy.name()))
+            .help("leave out --strategy or --legal"));
+    }
+    let bound = args.bound.unwrap_or(args.strategy.usual_bound());
+    if args.bound.is_some() && !args.strategy.needs_points() {
+        return Err(BadInput::new(format!("--strategy {} has no bound", args.strategy.name()))
+            .help("--bound is the depth of pct, and the most delays of delay"));
     }
     let mut results = args.out.as_deref().map(Results::open).transpose()?;
     interrupt::listen();
@@ -113,15 +115,21 @@ pub(super) fn sweep(system: &'static dyn System, args: &SweepArgs, output: &mut 
     let memory = Memory::at(memory::FOLDER);
     let before = remembered(system, &memory, &scenarios, &options);
     let replays = before.len() as u64;
-    let first: Vec<Job> = scenarios
-        .iter()
-        .map(|s| Job::new(system, s.clone(), &options, ChoiceSource::Benign, Pins::default()))
-        .collect();
-    let source = |seed| match args.strategy {
-        Strategy::Swarm => ChoiceSource::Swarm(seed, args.legal),
-        Strategy::Plain => ChoiceSource::Seed(seed),
+    let points =
+        match scenarios.iter().map(|s| points(system, s, &options, args.strategy)).collect::<Result<Vec<_>, _>>() {
+            Ok(points) => points,
+            Err(e) => {
+                note(format!("error: {e}"));
+                return Ok(HARNESS);
+            }
+        };
+    let of_seed = |seed| {
+        let job = |(s, points): (&Arc<Scenario>, &u32)| {
+            let source = args.strategy.source(seed, args.legal, bound, *points);
+            Job::new(system, s.clone(), &options, source, Pins::default())
+        };
+        scenarios.iter().zip(&points).map(job).collect::<Vec<_>>()
     };
-    let of_seed = |seed| first.iter().map(move |job| Job { source: source(seed), ..job.clone() }).collect::<Vec<_>>();
     let drawn = seeds(args.from, count, args.shard).flat_map(of_seed);
     let jobs = before.into_iter().chain(drawn).take_while(|_| !over());
 
@@ -131,7 +139,7 @@ pub(super) fn sweep(system: &'static dyn System, args: &SweepArgs, output: &mut 
     }
     let total = count.map(|count| {
         let (i, n) = args.shard.unwrap_or((1, 1));
-        replays + (count + n - i) / n * first.len() as u64
+        replays + (count + n - i) / n * scenarios.len() as u64
     });
     let mut progress = Progress::new(total, args.time);
     let mut findings = Findings::default();
@@ -212,6 +220,21 @@ fn picture(
     drawing.write()
 }
 
+/// How many points of a scenario's benign run may be late, for strategies that must know it.
+pub(super) fn points(
+    system: &'static dyn System,
+    scenario: &Arc<Scenario>,
+    options: &Options,
+    strategy: Strategy,
+) -> Result<u32, PoolError> {
+    if !strategy.needs_points() {
+        return Ok(0);
+    }
+    let mut job = Job::new(system, scenario.clone(), options, ChoiceSource::Benign, Pins::default());
+    job.learn = true;
+    Ok(strategy::delay_points(&Pool::new(system).again(Again::Never).run_one(&job)?.points))
+}
+
 /// The remembered runs of these scenarios, with the options of this sweep.
 fn remembered(system: &dyn System, memory: &Memory, scenarios: &[Arc<Scenario>], options: &Options) -> VecDeque<Job> {
     let (known, corrupt) = memory.recall().unwrap_or_else(|e| {
@@ -226,8 +249,15 @@ fn remembered(system: &dyn System, memory: &Memory, scenarios: &[Arc<Scenario>],
         note(format!("note: the remembered run {} cannot be read: {}; {now}", bad.path.display(), bad.why));
     }
     let job = |(_, id): (Remembered, RunId)| {
-        let benign = |s: &Arc<Scenario>| Job::new(system, s.clone(), options, id.source, id.pins.clone());
-        scenarios.iter().map(benign).find(|job| job.id().scenario == id.scenario)
+        let again = |s: &Arc<Scenario>| {
+            // Its cluster too was drawn, unless this sweep names one.
+            let mut options = options.clone();
+            for (name, value) in id.options.cluster.iter().filter(|_| !s.draw.is_empty()) {
+                options.cluster.entry(name.clone()).or_insert(value.clone());
+            }
+            Job::new(system, s.clone(), &options, id.source, id.pins.clone())
+        };
+        scenarios.iter().map(again).find(|job| job.id().scenario == id.scenario)
     };
     known.into_iter().filter_map(job).collect()
 }

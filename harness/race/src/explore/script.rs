@@ -34,7 +34,8 @@ pub fn of_job(job: &Job, switches: &[Switch], violated: &[&str], sentence: &str)
     text += &format!("scenario: {base}-shrunk\n");
     text += block("reports");
     text += &format!("summary: {}\n", serde_json::to_string(sentence).expect("a text is plain data"));
-    let cluster: Vec<String> = scenario.cluster.iter().map(|(k, v)| format!("{k}: {v}")).collect();
+    let cluster = options.cluster_of(scenario);
+    let cluster: Vec<String> = cluster.iter().map(|(k, v)| format!("{k}: {v}")).collect();
     if !cluster.is_empty() {
         text += &format!("cluster: {{{}}}\n", cluster.join(", "));
     }

@@ -11,6 +11,17 @@ pub fn pin(key: &str, value: &str) -> String {
 }
 
 fn known(key: &str, value: &str) -> Option<String> {
+    match key.split_once('/') {
+        Some(("op", n)) => return Some(format!("step {n} of the script is {value}")),
+        Some(("when", n)) => return Some(format!("step {n} of the script comes {}", when(value))),
+        Some(("crash", place)) => {
+            let (place, n) = place.split_once("/after-write#")?;
+            let (host, section) = place.split_once('/')?;
+            let n = ordinal(n.parse().ok()?);
+            return Some(format!("{host} crashes after its {n} write of the {section}"));
+        }
+        _ => {}
+    }
     let (point, rest) = key.split_once('#')?;
     let (n, suffix) = rest.split_once('/').map_or((rest, ""), |(n, suffix)| (n, suffix));
     let n = ordinal(n.parse().ok()?);
@@ -54,6 +65,15 @@ fn known(key: &str, value: &str) -> Option<String> {
         (["stop", "pod", name], "", Some(_)) => format!("the {n} pod {name} takes {} longer to end", &value[1..]),
         _ => return None,
     })
+}
+
+/// `at-once`, `settled`, or after so many changes: `change.2`.
+fn when(value: &str) -> String {
+    match value.split_once('.') {
+        Some((what, n)) => format!("{n} {what}s after the one before"),
+        None if value == "settled" => "when all is settled".to_owned(),
+        None => value.replace('-', " "),
+    }
 }
 
 fn ordinal(n: u64) -> String {
@@ -155,7 +175,10 @@ mod tests {
             ("call/gc/LIST/pods#21/503", "yes", "the 21st LIST of pods by gc is refused with 503"),
             ("start/pod/demo#1", "+5s", "the 1st pod demo takes 5s longer to start"),
             ("lose/server/reply#1", "yes", "the choice lose/server/reply#1 takes yes"),
-            ("op/2", "stop", "the choice op/2 takes stop"),
+            ("op/2", "stop.demo", "step 2 of the script is stop.demo"),
+            ("when/3", "at-once", "step 3 of the script comes at once"),
+            ("when/3", "change.2", "step 3 of the script comes 2 changes after the one before"),
+            ("crash/gateway/script/after-write#12", "yes", "gateway crashes after its 12th write of the script"),
         ] {
             assert_eq!(pin(key, value), words);
         }

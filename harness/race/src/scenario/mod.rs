@@ -6,6 +6,7 @@
 //! summary: One sentence.
 //! cluster: {mode: shared}
 //! also: [{mode: managed}]                 # the same in other clusters; this one is named reply-is-lost@managed
+//! draw: [mode]                            # options that each seed draws
 //! env: {server: {LOG: debug}}             # environment of hosts
 //! steps:
 //!   - run: 200ms
@@ -76,6 +77,8 @@ pub struct Scenario {
     pub kind: Kind,
     /// Cluster options, defaults filled in.
     pub cluster: Cluster,
+    /// Cluster options that each seed draws.
+    pub draw: Vec<String>,
     /// Environment of hosts.
     pub env: IndexMap<String, IndexMap<String, String>>,
     /// Choices that the script pins.
@@ -271,6 +274,12 @@ fn scenario(
     // Read already, by `clusters`.
     fields.optional("cluster");
     fields.optional("also");
+    let draw = match fields.optional("draw") {
+        Some(node) => {
+            words(node, "cluster option", &system.cluster_options().iter().map(|o| o.name).collect::<Vec<_>>())?
+        }
+        None => Vec::new(),
+    };
     let mut scope = Scope::new(system, &cluster, &source.text);
     let env = match fields.optional("env") {
         Some(node) => environment(node, &scope)?,
@@ -297,6 +306,7 @@ fn scenario(
         reports,
         summary,
         kind: Kind::Unproven,
+        draw,
         env,
         pins,
         steps,

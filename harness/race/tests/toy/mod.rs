@@ -64,7 +64,10 @@ impl System for Toy {
         SWITCHES
     }
     fn cluster_options(&self) -> &'static [ClusterOption] {
-        &[ClusterOption { name: "speed", values: &["fast", "slow"], sentence: "How long the server thinks." }]
+        &[
+            ClusterOption { name: "speed", values: &["fast", "slow"], sentence: "How long the server thinks." },
+            ClusterOption { name: "change", values: &["none", "unrelated", "renamed"], sentence: "A later version." },
+        ]
     }
     fn hosts(&self, _: &Cluster) -> Vec<String> {
         vec!["client".into(), "server".into()]
@@ -101,7 +104,12 @@ impl System for Toy {
     fn assemble(&self, setup: &Setup, stage: &mut Stage<'_>) -> Result<Box<dyn Live>, BoxError> {
         let think = Duration::from_millis(if setup.cluster.get("speed") == "slow" { 50 } else { 1 });
         let stale = setup.on("stale-get");
-        stage.world.host("server", HostSpec::new(), move |ctx| server(ctx, think, stale));
+        let change = match setup.cluster.get("change") {
+            "unrelated" => Change::Unrelated,
+            "renamed" => Change::Renamed,
+            _ => Change::None,
+        };
+        stage.world.host("server", HostSpec::new(), move |ctx| server(ctx, think, stale, change));
         let (commands, inbox) = unbounded_channel();
         let inbox = Arc::new(tokio::sync::Mutex::new(inbox));
         let retry = setup.on("retry");
@@ -197,8 +205,21 @@ impl Action for Await {
     }
 }
 
-async fn server(ctx: HostCtx, think: Duration, stale: bool) -> Result<(), BoxError> {
+/// What a later version of the server does otherwise.
+#[derive(Clone, Copy, PartialEq)]
+enum Change {
+    None,
+    /// It has one more task, and asks for one more choice before each reply.
+    Unrelated,
+    /// Its choices have other names.
+    Renamed,
+}
+
+async fn server(ctx: HostCtx, think: Duration, stale: bool, change: Change) -> Result<(), BoxError> {
     use futures::StreamExt;
+    if change == Change::Unrelated {
+        tokio::spawn(async { tokio::time::sleep(Duration::from_secs(1)).await });
+    }
     let mut incoming = std::pin::pin!(ctx.wire.listen(7).await?);
     let (mut value, mut before, mut n) = (0u64, 0, 0);
     while let Some(connection) = incoming.next().await {
@@ -217,7 +238,11 @@ async fn server(ctx: HostCtx, think: Duration, stale: bool) -> Result<(), BoxErr
             _ if stale => before,
             _ => value,
         };
-        let lost = ctx.choices.flip(&format!("lose/server/reply#{n}"), &LOST_REPLY, 0.2);
+        if change == Change::Unrelated {
+            ctx.choices.flip(&format!("another/server/thing#{n}"), &LOST_REPLY, 0.5);
+        }
+        let name = if change == Change::Renamed { "answer" } else { "reply" };
+        let lost = ctx.choices.flip(&format!("lose/server/{name}#{n}"), &LOST_REPLY, 0.2);
         if !lost {
             // The client may be gone: then it asks again, or not.
             let _ = io.get_mut().write_all(format!("{answer}\n").as_bytes()).await;
