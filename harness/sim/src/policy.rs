@@ -44,7 +44,9 @@ impl Policy {
             (_, Kind::Pick(names, _)) if names.len() == 1 => None,
             (source, Kind::Pick(names, weights)) => picked(source, key, names, weights, odds),
             (Source::Seed(seed), _) => fault(seed, key, kind, odds),
-            (Source::Swarm(seed, _), _) => fault(seed, key, kind, odds * swarm::factor(seed, kind.family(key))?),
+            (Source::Swarm(seed, _), _) => {
+                fault(seed, key, kind, odds * swarm::factor(seed, kind.family(key), matches!(kind, Kind::Delay(_)))?)
+            }
             (Source::Pct(seed, depth), Kind::Delay(spec)) => pct::delay(seed, depth, key, spec).map(Answer::Delay),
             (Source::DelayBounded(seed, bound), Kind::Delay(spec)) => {
                 let delay = delay_bounded::delay(seed, bound, key, spec).filter(|_| self.left > 0)?;

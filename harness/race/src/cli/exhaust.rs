@@ -12,6 +12,7 @@ use crate::explore::findings::{Finding, Findings};
 use crate::mistake::BadInput;
 use crate::outcome::Outcome;
 use crate::pool::{Again, Job, Pool, PoolError};
+use crate::property::SCRIPT;
 use crate::report;
 use crate::scenario::Scenario;
 use crate::system::System;
@@ -62,6 +63,9 @@ struct Certificate<'a> {
     pruned: u64,
     pruned_why: &'a BTreeMap<&'static str, u64>,
     violations: u64,
+    /// Of these: runs that violated a property of the system. The others only missed what their script waits for, as a
+    /// client that is told of a fault does.
+    violations_of_system: u64,
     list_hash: &'a str,
     seconds: f64,
     /// Whether the whole list was run: only then it certifies anything.
@@ -92,7 +96,8 @@ fn of_scenario(
     output: &mut Output,
 ) -> Result<Result<u8, PoolError>, BadInput> {
     let options = args.system.options(system)?;
-    let mut pool = Pool::new(system);
+    // Of failures that are alike, one is run again in another process: at the end.
+    let mut pool = Pool::new(system).again(Again::Never);
     if let Some(jobs) = args.jobs {
         pool = pool.workers(usize::from(jobs));
     }
@@ -123,14 +128,16 @@ fn of_scenario(
     let mut progress = Progress::new(Some(listed as u64), None);
     let mut findings = Findings::default();
     let jobs = schedules.into_iter().map(|pins| Job { pins, ..benign.clone() }).take_while(|_| !interrupt::asked());
+    let mut of_system = 0;
     let done = pool.run(jobs, |run| {
+        of_system += u64::from(run.report.violated().iter().any(|property| *property != SCRIPT));
         findings.add(&scenario.name, &run.job.id().to_string(), &run.report, &run.entries, start.elapsed());
         progress.tell(findings.runs(), findings.all().len());
         let told = !args.json || run.report.outcome == Outcome::Holds || output.line(json_line(&run, false));
         told && !interrupt::asked()
     });
     progress.end();
-    if let Err(e) = done {
+    if let Err(e) = done.and_then(|()| findings.confirm(system, &pool)) {
         return Ok(Err(e));
     }
     let certificate = Certificate {
@@ -145,6 +152,7 @@ fn of_scenario(
         pruned: plan.pruned(),
         pruned_why: &plan.pruned,
         violations: findings.count(Outcome::Violated),
+        violations_of_system: of_system,
         list_hash: &hash,
         seconds: (start.elapsed().as_secs_f64() * 1e3).round() / 1e3,
         complete: findings.runs() == listed as u64,
@@ -177,8 +185,8 @@ fn tell(certificate: &Certificate<'_>, virtual_ns: u64, output: &mut Output) {
     output.line(format!("  {schedules} schedules in {seconds:.1} s: {}", outcomes.join(", ")));
     match certificate.complete {
         true => output.line(format!(
-            "  certificate: all {listed} schedules of list {list_hash} were run, {} violated",
-            certificate.violations
+            "  certificate: all {listed} schedules of list {list_hash} were run, {} violated, {} of them a property of the system",
+            certificate.violations, certificate.violations_of_system
         )),
         false => output.line(format!("  no certificate: {schedules} of {listed} schedules were run")),
     };

@@ -1,5 +1,5 @@
 //! Every alternative of every choice, K at a time, and what need not be run.
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use photofinish_sim::choices::{Pins, parse_delay};
 use photofinish_sim::legality::Allowed;
@@ -14,6 +14,10 @@ const AFTERMATH_NS: u64 = 1_000_000_000;
 pub const NOTHING_BEFORE: &str = "nothing happens before the delay is over";
 /// Why an alternative is not run: nothing in the benign run happens between the ends of two delays.
 pub const NOTHING_BETWEEN: &str = "nothing happens between this delay's end and a shorter one's";
+/// Why an alternative is not run: whom the event is for does nothing while it is late, and nobody else sees it.
+pub const NOBODY_LOOKS: &str = "the client of the watch does nothing until the event is there";
+/// Why an alternative is not run: a read that takes effect and is answered 504 is one that has none and is answered 504.
+pub const READ_HAS_NO_EFFECT: &str = "a read has no effect, so it fails as its `504` does, which is run";
 /// Why an alternative is not run: it is not legal.
 pub const NOT_LEGAL: &str = "no cluster of this kind does it";
 
@@ -31,23 +35,39 @@ impl Plan {
     pub fn new(points: &[ChoicePoint], entries: &[Entry], allowed: Allowed, scripted: &Pins) -> Plan {
         // When somebody did something that others can see.
         let times: Vec<u64> = entries.iter().filter(|e| e.kind != "choice").map(|e| e.at_ns).collect();
-        let quiet = |from: u64, to: u64| {
+        let mut of_clients: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+        for (client, e) in entries.iter().filter(|e| e.kind != "choice").flat_map(|e| clients(e).map(move |c| (c, e))) {
+            of_clients.entry(client).or_default().push(e.at_ns);
+        }
+        let quiet = |times: &[u64], from: u64, to: u64| {
             let next = times.partition_point(|at| *at <= from);
             times.get(next).is_none_or(|at| *at > to.saturating_add(AFTERMATH_NS))
         };
+        let taken: BTreeSet<&str> = points.iter().map(|p| p.key.as_str()).collect();
         let mut plan = Plan::default();
         for point in points.iter().filter(|p| p.taken == p.default && scripted.get(&p.key).is_none()) {
             if !point.permitted(allowed) {
                 *plan.pruned.entry(NOT_LEGAL).or_default() += point.alternatives.len() as u64;
                 continue;
             }
+            if reads_in_vain(&point.key).is_some_and(|same| taken.contains(&*same)) {
+                *plan.pruned.entry(READ_HAS_NO_EFFECT).or_default() += point.alternatives.len() as u64;
+                continue;
+            }
+            // What is late on a watch, only its client can see.
+            let watching = watch_of(&point.key).and_then(|client| of_clients.get(client));
             let mut values: Vec<String> = Vec::new();
             let mut before = point.at_ns;
             for value in &point.alternatives {
                 if let Some(delay) = parse_delay(value) {
                     let end = point.at_ns + delay.as_nanos() as u64;
-                    if quiet(before, end) {
-                        let why = if values.is_empty() { NOTHING_BEFORE } else { NOTHING_BETWEEN };
+                    let unseen = watching.is_some_and(|times| quiet(times, before, end));
+                    if unseen || quiet(&times, before, end) {
+                        let why = match (values.is_empty(), unseen) {
+                            (true, true) => NOBODY_LOOKS,
+                            (true, false) => NOTHING_BEFORE,
+                            _ => NOTHING_BETWEEN,
+                        };
                         *plan.pruned.entry(why).or_default() += 1;
                         continue;
                     }
@@ -98,6 +118,25 @@ impl Plan {
         }
         all
     }
+}
+
+/// Whose doing an entry is, or is for: its host, the client of a request, the client of a watch stream.
+fn clients(e: &Entry) -> impl Iterator<Item = &str> {
+    let of_stream = e.field("stream").map(|stream| stream.split('/').next().unwrap_or(stream));
+    [Some(&*e.host), e.field("client"), of_stream].into_iter().flatten()
+}
+
+/// The client of `watch/<client>/<resource>/<object>#<n>`: of the delay of an event, not of the end of a stream.
+fn watch_of(key: &str) -> Option<&str> {
+    let client = key.strip_prefix("watch/")?.split('/').next()?;
+    key.rsplit('/').next().is_some_and(|last| last.contains('#')).then_some(client)
+}
+
+/// For `call/<client>/GET/.../timed-out`: the key of the same call's `504`.
+fn reads_in_vain(key: &str) -> Option<String> {
+    let call = key.strip_suffix("/timed-out")?;
+    let verb = call.strip_prefix("call/")?.split('/').nth(1)?;
+    matches!(verb.split('#').next(), Some("GET" | "LIST" | "WATCH")).then(|| format!("{call}/504"))
 }
 
 /// XXH3-128 over the schedules, a line each: 32 hexadecimal digits. Equal hashes, equal lists.
@@ -155,6 +194,38 @@ mod tests {
             let values: Vec<&str> = plan.points.iter().flat_map(|(_, v)| v.iter().map(String::as_str)).collect();
             assert_eq!(values, left, "{times:?}");
             assert_eq!(plan.pruned() as usize + values.len(), 3);
+        }
+    }
+
+    #[test]
+    fn a_late_event_of_a_watch_whose_client_is_idle_is_not_run() {
+        let delays = ["+1ms", "+100ms", "+10s"];
+        let points =
+            [point("watch/gc/pods/a#1", 0, "always", &delays), point("watch/driver/pods/a#1", 0, "always", &delays)];
+        let of = |client: &'static str, at_ms: u64| {
+            let mut entry = entries(&[at_ms]).remove(0);
+            entry.fields.push(("client".into(), client.to_owned()));
+            entry
+        };
+        // The driver asks something at 50 ms and 5 s; gc does nothing until 3 s.
+        let trace = [of("driver", 50), of("gc", 3_000), of("driver", 5_000)];
+        let plan = Plan::new(&points, &trace, Allowed::default(), &Pins::default());
+        let left: Vec<(&str, usize)> = plan.points.iter().map(|(key, values)| (key.as_str(), values.len())).collect();
+        assert_eq!(left, [("watch/gc/pods/a#1", 1), ("watch/driver/pods/a#1", 3)]);
+        assert_eq!(plan.pruned, [(NOBODY_LOOKS, 2)].into());
+    }
+
+    #[test]
+    fn a_read_without_an_answer_in_time_is_run_once() {
+        for (keys, pruned) in [
+            (&["call/gc/GET/pods/a#1/504", "call/gc/GET/pods/a#1/timed-out"][..], 1),
+            (&["call/gc/LIST/pods#1/504", "call/gc/LIST/pods#1/timed-out"], 1),
+            (&["call/gc/GET/pods/a#2/504", "call/gc/GET/pods/a#1/timed-out"], 0),
+            (&["call/gc/PATCH/pods/a#1/504", "call/gc/PATCH/pods/a#1/timed-out"], 0),
+        ] {
+            let points: Vec<_> = keys.iter().map(|key| point(key, 0, "always", &["yes"])).collect();
+            let plan = plan(&points, &[]);
+            assert_eq!((plan.points.len(), plan.pruned()), (2 - pruned, pruned as u64), "{keys:?}");
         }
     }
 

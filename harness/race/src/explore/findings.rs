@@ -6,8 +6,12 @@ use indexmap::IndexMap;
 use photofinish_sim::trace::Entry;
 use serde::Serialize;
 
+use crate::catalogue;
 use crate::explore::fingerprint::Fingerprint;
 use crate::outcome::{Outcome, RunReport};
+use crate::pool::{Again, Pool, PoolError};
+use crate::run_id::RunId;
+use crate::system::System;
 
 /// One failure, in as many runs as showed it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -138,6 +142,24 @@ impl Findings {
                 Seen::Cheaper
             }
         }
+    }
+    /// Runs what was found once more, in another process: a failure that does not replay is nondeterminism, not a race.
+    ///
+    /// # Errors
+    /// If the harness fails.
+    pub fn confirm(&mut self, system: &dyn System, pool: &Pool) -> Result<(), PoolError> {
+        let pool = pool.clone().again(Again::All);
+        for kept in self.found.values_mut() {
+            let Ok(job) = kept.finding.run_id.parse::<RunId>().and_then(|id| catalogue::by_id(system, &id)) else {
+                continue;
+            };
+            let outcome = pool.run_one(&job)?.report.outcome;
+            if outcome != kept.finding.outcome {
+                *self.outcomes.entry(Outcome::Nondeterministic).or_default() += 1;
+                kept.finding.outcome = Outcome::Nondeterministic;
+            }
+        }
+        Ok(())
     }
     /// Runs so far.
     pub fn runs(&self) -> u64 {
