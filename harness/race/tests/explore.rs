@@ -150,7 +150,7 @@ fn a_sweep_ends_with_a_summary() {
     let summary = lines.pop().expect("a line");
     assert_eq!((code, lines.len()), (1, 120));
     let violated: Vec<&Value> = lines.iter().filter(|l| l["outcome"] == "violated").collect();
-    assert_eq!((&summary["summary"], &summary["runs"]), (&"sweep".into(), &40.into()), "{summary}");
+    assert_eq!((&summary["summary"], &summary["runs"]), (&"sweep".into(), &120.into()), "{summary}");
     assert_eq!(summary["violations"], violated.len());
     assert!(summary["seconds"].as_f64().is_some_and(|s| s > 0.0) && summary["ended"].is_null(), "{summary}");
     let finding = &summary["findings"][0];

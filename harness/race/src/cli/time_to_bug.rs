@@ -122,12 +122,13 @@ pub(super) fn measure(system: &'static dyn System, args: &TimeToBugArgs, output:
 }
 
 fn head(args: &TimeToBugArgs) -> Vec<String> {
-    let TimeToBugArgs { masters, budget, .. } = args;
+    let TimeToBugArgs { masters, budget, scenarios, .. } = args;
+    let names: String = scenarios.iter().map(|name| format!(" {name}")).collect();
     let jobs = std::thread::available_parallelism().map_or(1, |n| n.get());
     vec![
         "# Time to bug".to_owned(),
         String::new(),
-        format!("Written by `photofinish time-to-bug --masters {masters} --budget {budget}`, {jobs} runs at once."),
+        format!("Written by `photofinish time-to-bug{names} --masters {masters} --budget {budget}`, {jobs} runs at once."),
         String::new(),
         "Each row is a failing side of a scenario, without what its script does by hand (holds, pins, slowed calls): how many \
          runs, and seconds, until a run violates one of the same properties. The median of all master seeds; in brackets how \
