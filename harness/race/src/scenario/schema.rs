@@ -26,6 +26,10 @@ pub const KEYS: &[Key] = &[
     key("summary", "One sentence: the race.", |_| json!({"type": "string"})).required(),
     key("cluster", "Options of the cluster, where they differ from the defaults.", |_| reference("cluster")),
     key("also", "The same scenario in other clusters.", |_| list(reference("cluster"))),
+    key("draw", "Cluster options that each seed draws.", |system| {
+        let options: Vec<(&str, &str)> = system.cluster_options().iter().map(|o| (o.name, o.sentence)).collect();
+        one_or_more(words(&options))
+    }),
     key("env", "Environment variables of hosts.", environment),
     key("steps", "What happens, in order.", |_| reference("steps")).required(),
     key("check", "Properties that must have something to judge, and hold.", |_| one_or_more(reference("property")))
