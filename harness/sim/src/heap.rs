@@ -36,6 +36,7 @@ const CLASSES: usize = 64 + 6 * 4;
 const ALIGN: usize = 16;
 
 /// Which list serves a size. `size` is 1 to [`LARGEST`].
+#[inline]
 const fn class(size: usize) -> usize {
     if size <= 1024 {
         return size.div_ceil(ALIGN) - 1;
@@ -72,6 +73,7 @@ impl Slabs {
         Slabs { next: 0, writable: 0, end: 0, free: [None; CLASSES] }
     }
 
+    #[inline]
     fn take(&mut self, class: usize) -> *mut u8 {
         if let Some(block) = self.free[class] {
             // SAFETY: what is in a list was put there by `give`, which wrote its `next`; nobody else has it.
@@ -101,6 +103,7 @@ impl Slabs {
 
     /// # Safety
     /// The block came from `take` of this class, and nobody uses it any more.
+    #[inline]
     unsafe fn give(&mut self, block: *mut u8, class: usize) {
         let block = block.cast::<Free>();
         // SAFETY: the block is ours again, aligned, and not smaller than a `Free`.
@@ -152,10 +155,12 @@ pub(crate) fn enter() -> bool {
 }
 
 /// The slabs, if they are this thread's. The thread may be past its thread-local variables.
+#[inline]
 fn mine() -> Option<*mut Slabs> {
     MINE.try_with(Cell::get).unwrap_or(false).then(|| SLABS.0.get())
 }
 
+#[inline]
 fn is_block(at: *mut u8) -> bool {
     at.addr().wrapping_sub(BASE) < SIZE
 }

@@ -10,6 +10,7 @@ mod random;
 mod sleep;
 mod syscall;
 mod thread;
+mod waker;
 
 /// Keeps the symbols' object code from being dropped: a program that only links this crate still gets them.
 pub(crate) fn link() {

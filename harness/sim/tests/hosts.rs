@@ -56,6 +56,56 @@ fn the_end_of_main_ends_the_host_and_its_policy_decides_what_comes_next() {
 }
 
 #[test]
+fn what_a_host_writes_to_a_file_arrives_even_if_a_runtimes_waker_had_the_files_number() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("wakers");
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.clone();
+    in_world(
+        WorldConfig::default(),
+        |b| {
+            // Hosts that end give the numbers of their wakers back.
+            for n in 0..8 {
+                b.host(&format!("short-{n}"), HostSpec::new(), |_| async { Ok(()) });
+            }
+            b.host("writer", HostSpec::new(), move |_| {
+                let path = path.clone();
+                async move {
+                    tokio::time::sleep(secs(1)).await;
+                    let mut files: Vec<std::fs::File> =
+                        (0..32).map(|n| std::fs::File::create(path.join(n.to_string()))).collect::<Result<_, _>>()?;
+                    for file in &mut files {
+                        std::io::Write::write_all(file, &1u64.to_ne_bytes())?;
+                    }
+                    Ok(())
+                }
+            });
+        },
+        |w| {
+            w.start_all();
+            w.run_for(secs(2)).unwrap();
+        },
+    );
+    for n in 0..32 {
+        assert_eq!(std::fs::read(folder.join(n.to_string())).unwrap(), 1u64.to_ne_bytes(), "file {n}");
+    }
+}
+
+#[test]
+fn an_eventfd_outside_of_worlds_counts_as_ever() {
+    // SAFETY: plain calls on a descriptor of our own.
+    unsafe {
+        let fd = libc::eventfd(0, libc::EFD_NONBLOCK);
+        let mut value = 2u64;
+        for _ in 0..2 {
+            assert_eq!(libc::write(fd, (&raw const value).cast(), 8), 8);
+        }
+        assert_eq!(libc::read(fd, (&raw mut value).cast(), 8), 8);
+        assert_eq!(value, 4);
+        assert_eq!(libc::close(fd), 0);
+    }
+}
+
+#[test]
 fn the_end_of_main_ends_the_hosts_other_tasks() {
     let said = in_world(
         WorldConfig::default(),

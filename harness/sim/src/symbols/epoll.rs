@@ -1,4 +1,5 @@
 //! epoll: where an idle runtime tells how long it would sleep, and where a real socket would slip into a world.
+use super::waker;
 use crate::kernel::{call, fail};
 use crate::state::{self, Role, Trouble};
 use libc::{c_int, c_long, epoll_event};
@@ -29,6 +30,9 @@ unsafe extern "C" fn epoll_ctl(epfd: c_int, op: c_int, fd: c_int, event: *mut ep
         );
         state::report(Trouble::RealSocket { what });
         return fail(libc::EPERM) as c_int;
+    }
+    if op == libc::EPOLL_CTL_ADD && matches!(state::here(), Some((_, Role::World))) {
+        waker::polled(fd);
     }
     // SAFETY: C's contract of epoll_ctl holds for the caller, and it is the kernel's.
     unsafe { call(libc::SYS_epoll_ctl, [epfd as c_long, op as c_long, fd as c_long, event as c_long, 0, 0]) as c_int }
