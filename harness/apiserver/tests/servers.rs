@@ -298,3 +298,42 @@ async fn a_watch_of_a_process_that_was_replaced_breaks_once() {
     assert_eq!(next(&mut stream).await, Some(Err(Lost)), "its process is gone");
     assert!(next(&mut stream).await.is_none());
 }
+
+/// When bookmarks that mark nothing come, in tenths of seconds since the watch began; until it ends.
+async fn bookmarks(server: &ApiServer, query: &str, event_after: Option<Duration>) -> Vec<u128> {
+    let began = Instant::now();
+    let mut stream = watch(server, query).await;
+    if let Some(after) = event_after {
+        let server = server.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(after).await;
+            create(&server, &format!("m{}", server.store().revision())).await;
+        });
+    }
+    let mut found = Vec::new();
+    while let Ok(Some(frame)) = timeout(Duration::from_secs(100), stream.frame()).await {
+        let event: Value = serde_json::from_slice(&frame.expect("no break").into_data().expect("data")).expect("JSON");
+        if event["type"] == "BOOKMARK" && event["object"]["metadata"].get("annotations").is_none() {
+            found.push(began.elapsed().as_millis() / 100);
+        }
+    }
+    found
+}
+
+#[tokio::test(start_paused = true)]
+async fn bookmarks_come_each_minute_before_the_end_and_soon_after_what_a_watch_from_the_present_saw() {
+    let server = ApiServer::builder().build();
+    let from = create(&server, "m").await;
+    let soon = Some(Duration::from_millis(100));
+    let asked = "&allowWatchBookmarks=true";
+    let table = [
+        (format!("{asked}&timeoutSeconds=150&resourceVersion={from}"), None, vec![600, 1200, 1480]),
+        (format!("{asked}&timeoutSeconds=5&resourceVersion={from}"), soon, vec![]),
+        (format!("{asked}&timeoutSeconds=5&resourceVersion=0"), soon, vec![5, 30]),
+        (format!("{asked}&timeoutSeconds=5&resourceVersion=0"), None, vec![30]),
+        (format!("&timeoutSeconds=150&resourceVersion={from}"), soon, vec![]),
+    ];
+    for (query, event_after, expected) in table {
+        assert_eq!(bookmarks(&server, &query, event_after).await, expected, "{query} {event_after:?}");
+    }
+}
