@@ -93,8 +93,8 @@ pub(crate) fn target(path: &str) -> Target<'_> {
         [] | ["api"] | ["api", _] | ["apis"] | ["apis", _] | ["apis", _, _] | ["openapi", ..] => {
             return Target::Discovery;
         }
-        ["api", version, rest @ ..] => ("", *version, &*rest),
-        ["apis", group, version, rest @ ..] => (*group, *version, &*rest),
+        ["api", version, rest @ ..] => ("", *version, rest),
+        ["apis", group, version, rest @ ..] => (*group, *version, rest),
         _ => return Target::Nowhere,
     };
     let (watch, rest) = match rest {
