@@ -63,9 +63,9 @@ impl Form {
         Form { value: Arc::new(value).into(), json: OnceLock::new() }
     }
 
-    /// As JSON alone, which takes a fifth of the memory. A number that may not come back as it was keeps its value.
+    /// As JSON alone, which takes a fifth of the memory. What might not come back as it was keeps its value.
     fn packed(value: Value) -> Form {
-        if inexact(&value) {
+        if !comes_back(&value, 0) {
             return Form::new(value);
         }
         let (bytes, members) = encode(&value);
@@ -127,13 +127,14 @@ fn encode(value: &Value) -> (Vec<u8>, usize) {
     (out, members)
 }
 
-/// Whether there is a number that JSON may round.
-fn inexact(value: &Value) -> bool {
+/// Whether reading the JSON of a value gives it again: it has no fraction, which may be rounded, and is not as deep as
+/// the reader refuses to go (128).
+fn comes_back(value: &Value, depth: usize) -> bool {
     match value {
-        Value::Number(number) => number.is_f64(),
-        Value::Array(list) => list.iter().any(inexact),
-        Value::Object(map) => map.values().any(inexact),
-        Value::Null | Value::Bool(_) | Value::String(_) => false,
+        Value::Number(number) => !number.is_f64(),
+        Value::Array(list) => depth < 100 && list.iter().all(|element| comes_back(element, depth + 1)),
+        Value::Object(map) => depth < 100 && map.values().all(|member| comes_back(member, depth + 1)),
+        Value::Null | Value::Bool(_) | Value::String(_) => true,
     }
 }
 
@@ -272,5 +273,7 @@ mod tests {
         assert!(packed.value.get().is_none());
         assert_eq!(**packed.value(), value);
         assert!(Form::packed(json!({"n": 0.1})).value.get().is_some(), "a fraction is not parsed again");
+        let deep = (0..200).fold(json!({}), |inner, _| json!({ "in": inner }));
+        assert_eq!(**Form::packed(deep.clone()).value(), deep, "nor what is too deep to be parsed");
     }
 }
