@@ -93,7 +93,8 @@ mod tests {
 
     #[test]
     fn fields_come_in_order_and_a_broken_one_is_the_last() {
-        let table: [(&[u8], &[Result<(u64, Field<'_>), Broken>]); 9] = [
+        type Read<'t> = Result<(u64, Field<'t>), Broken>;
+        let table: [(&[u8], &[Read<'_>]); 9] = [
             (&[], &[]),
             (&[0x08, 0x96, 0x01], &[Ok((1, Field::Varint(150)))]),
             (&[0x12, 2, b'h', b'i', 0x18, 0], &[Ok((2, Field::Bytes(b"hi"))), Ok((3, Field::Varint(0)))]),

@@ -108,8 +108,10 @@ pub(crate) fn bars<'l>(entries: &[Entry], lane: impl Fn(&Entry) -> &'l str) -> V
 mod tests {
     use super::*;
 
-    /// Entries at milliseconds.
-    fn trace(told: &[(u64, &'static str, &'static str, &[(&'static str, &str)])]) -> Vec<Entry> {
+    /// An entry: milliseconds, kind, name, fields.
+    type Told<'t> = (u64, &'static str, &'static str, &'t [(&'static str, &'t str)]);
+
+    fn trace(told: &[Told<'_>]) -> Vec<Entry> {
         let entry = |(id, (at_ms, kind, name, fields)): (usize, &(u64, &'static str, &'static str, &[_]))| Entry {
             id: id as u64,
             at_ns: at_ms * 1_000_000,
