@@ -60,7 +60,7 @@ async fn the_sweep_settles_a_row_whose_compute_is_gone_but_not_before_the_grace_
     rig.until("Error").await;
     let row = rig.get().await;
     assert_eq!((phase(&row), reason(&row)), ("Error", "ComputeResourceMissing"));
-    assert_eq!(rig.log.changes().last().unwrap(), "Stopped>Error sweep");
+    assert_eq!(rig.log.changes().last().unwrap(), "Stopped>Error missing");
 }
 
 #[tokio::test(start_paused = true)]

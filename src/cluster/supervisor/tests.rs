@@ -278,8 +278,13 @@ async fn an_exit_is_reported_until_the_gateway_has_it() {
     assert_eq!(session.next().await, Some(supervisor_frame::Frame::Exit(report.clone())));
     drop(session);
     let mut session = stage.session().await;
-    session.accept().await;
-    assert_eq!(session.next().await, Some(supervisor_frame::Frame::Exit(report)), "nobody acknowledged it");
+    session.say(gateway_frame::Frame::Accepted(HelloAccepted {}));
+    let told = session.next().await;
+    assert_eq!(
+        told,
+        Some(supervisor_frame::Frame::Exit(report)),
+        "nobody acknowledged it, and no configuration is left"
+    );
     session.say(gateway_frame::Frame::ExitAccepted(ExitAccepted {}));
     assert_eq!(session.next().await, Some(supervisor_frame::Frame::Heartbeat(Heartbeat {})));
 }
