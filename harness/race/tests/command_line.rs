@@ -85,7 +85,10 @@ struct File(PathBuf);
 
 impl File {
     fn new(name: &str, text: &str) -> File {
-        let unique = std::env::temp_dir().join(format!("photofinish-{}-{name}", std::process::id()));
+        // Tests run side by side, and some call their files alike.
+        static FILES: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let n = FILES.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let unique = std::env::temp_dir().join(format!("photofinish-{}-{n}-{name}", std::process::id()));
         std::fs::create_dir_all(&unique).expect("a folder");
         let path = unique.join(format!("{name}.yaml"));
         std::fs::write(&path, text).expect("a file");
