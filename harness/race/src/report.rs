@@ -94,12 +94,16 @@ pub fn line(name: &str, width: usize, report: &RunReport, wall: Duration, style:
 /// One entry on a line: time, host, spans and text.
 pub fn entry(e: &Entry) -> String {
     let spans = if e.spans.is_empty() { String::new() } else { format!("{}: ", e.spans.join(":")) };
-    let text = match e.text.is_empty() {
-        false => e.text.replace('\n', "\n                                         "),
-        // A span has no text of its own.
-        true => e.fields.iter().fold(e.name.to_string(), |all, (k, v)| all + &format!(" {k}={v}")),
-    };
+    let text = said(e).replace('\n', "\n                                         ");
     format!("{:>13}  {:<11} {:<8} {spans}{text}", time(e.at_ns), e.host, e.kind)
+}
+
+/// What an entry says; a span has no text of its own, and is called by its name and fields.
+fn said(e: &Entry) -> String {
+    match e.text.is_empty() {
+        false => e.text.clone(),
+        true => e.fields.iter().fold(e.name.to_string(), |all, (k, v)| all + &format!(" {k}={v}")),
+    }
 }
 
 /// The whole trace, an entry a line.
@@ -140,7 +144,7 @@ mod tests {
             cause,
         }
     }
-    fn report(outcome: Outcome) -> RunReport {
+    pub(super) fn report(outcome: Outcome) -> RunReport {
         RunReport {
             outcome,
             violations: vec![],

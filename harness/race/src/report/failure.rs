@@ -125,11 +125,7 @@ fn table(rows: &[&Entry], broken: &[EntryId], zero_ns: u64, style: Style) -> Str
 
 /// What an entry says, on one line, without what its lane says already and with ids cut short.
 fn row(e: &Entry) -> String {
-    let text = match e.text.is_empty() {
-        false => e.text.clone(),
-        true => e.fields.iter().fold(e.name.to_string(), |all, (k, v)| all + &format!(" {k}={v}")),
-    };
-    let text = one_line(&text);
+    let text = one_line(&super::said(e));
     let text = text.strip_prefix(&format!("{}: ", e.host)).unwrap_or(&text);
     match &*e.kind {
         "step" | "net" | "host" | "panic" => format!("[{}] {}", e.kind, shorter(text)),
@@ -192,6 +188,7 @@ fn cut(text: &str, width: usize) -> String {
 mod tests {
     use super::*;
     use crate::property::Violation;
+    use crate::report::tests::report;
     use crate::temporal;
 
     fn e(id: u64, host: &'static str, text: &str, cause: Option<u64>) -> Entry {
@@ -205,19 +202,6 @@ mod tests {
             fields: vec![],
             spans: vec![],
             cause,
-        }
-    }
-    fn report(outcome: Outcome) -> RunReport {
-        RunReport {
-            outcome,
-            violations: vec![],
-            vacuous: vec![],
-            trace_hash: "0".into(),
-            virtual_ns: 12_345_678_901,
-            end: None,
-            wrong_pins: vec![],
-            unused_pins: vec![],
-            crash_points: Vec::new(),
         }
     }
     fn broken(property: &str, entry: u64, why: &str, led: Vec<u64>) -> Broken {
