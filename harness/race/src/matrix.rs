@@ -80,12 +80,13 @@ pub struct Row {
     pub smallest: Vec<Vec<String>>,
 }
 
-/// Measures all scenarios. `each` gets every cell as soon as it is measured, those of larger sets too.
+/// Measures all scenarios. `each` gets every cell as soon as it is measured, those of larger sets too, and how many cells
+/// there are to be measured as far as that is known by then.
 pub fn measure(
     system: &'static dyn System,
     pool: &Pool,
     scenarios: &[Arc<Scenario>],
-    mut each: impl FnMut(&Cell),
+    mut each: impl FnMut(&Cell, u64),
 ) -> Result<Vec<Row>, PoolError> {
     let switches = system.switches();
     let columns = columns(switches);
@@ -93,7 +94,8 @@ pub fn measure(
         .iter()
         .flat_map(|s| columns.iter().map(|c| Question::new(s, c.name.clone(), c.options.clone())))
         .collect();
-    let cells = ask(system, pool, questions, &mut each)?;
+    let mut known = questions.len() as u64;
+    let cells = ask(system, pool, questions, &mut |cell| each(cell, known))?;
     let mut rows: Vec<Row> = cells
         .chunks(columns.len())
         .map(|cells| Row { scenario: cells[0].scenario.clone(), smallest: smallest(cells), cells: cells.to_vec() })
@@ -111,7 +113,8 @@ pub fn measure(
                     .map(move |set| Question::new(scenario, set.join("+"), Options::as_reported().with(set)))
             })
             .collect();
-        for cell in ask(system, pool, questions, &mut each)?.into_iter().filter(Cell::holds) {
+        known += questions.len() as u64;
+        for cell in ask(system, pool, questions, &mut |cell| each(cell, known))?.into_iter().filter(Cell::holds) {
             let row = rows.iter_mut().find(|row| row.scenario == cell.scenario).expect("it was asked for a row");
             row.smallest.push(cell.remedies);
         }
@@ -125,7 +128,7 @@ pub fn measure_clusters(
     pool: &Pool,
     scenarios: &[Arc<Scenario>],
     clusters: &[Vec<(&'static str, &'static str)>],
-    mut each: impl FnMut(&Cell),
+    mut each: impl FnMut(&Cell, u64),
 ) -> Result<Vec<Cell>, PoolError> {
     let mut questions = Vec::new();
     for scenario in scenarios {
@@ -136,7 +139,8 @@ pub fn measure_clusters(
             }
         }
     }
-    ask(system, pool, questions, &mut each)
+    let known = questions.len() as u64;
+    ask(system, pool, questions, &mut |cell| each(cell, known))
 }
 
 impl Cell {

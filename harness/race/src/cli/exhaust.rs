@@ -18,7 +18,7 @@ use crate::scenario::Scenario;
 use crate::system::System;
 
 use super::output::{Output, json_line, note};
-use super::progress::Progress;
+use super::progress::{Extent, Progress, QuietArg};
 use super::{HARNESS, SystemArgs, interrupt, replay_command, selected};
 
 #[derive(Args)]
@@ -43,6 +43,8 @@ pub(super) struct ExhaustArgs {
     /// Print one JSON object a run that does not hold and a certificate, and nothing else.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    how: QuietArg,
 }
 
 /// The certificate, version 1: fields may be added, none is removed or changes its meaning.
@@ -125,18 +127,19 @@ fn of_scenario(
     let hash = list_hash(&schedules);
     let listed = schedules.len();
     let start = Instant::now();
-    let mut progress = Progress::new(Some(listed as u64), None);
+    let extent = Extent { total: Some(listed as u64), limit: None };
+    let mut progress = Progress::new(args.how.quiet || args.json, "schedules", extent);
     let mut findings = Findings::default();
     let jobs = schedules.into_iter().map(|pins| Job { pins, ..benign.clone() }).take_while(|_| !interrupt::asked());
     let mut of_system = 0;
     let done = pool.run(jobs, |run| {
         of_system += u64::from(run.report.violated().iter().any(|property| *property != SCRIPT));
         findings.add(&scenario.name, &run.job.id().to_string(), &run.report, &run.entries, start.elapsed());
-        progress.tell(findings.runs(), findings.all().len());
+        progress.tell(findings.runs(), || super::found(&findings));
         let told = !args.json || run.report.outcome == Outcome::Holds || output.line(json_line(&run, false));
         told && !interrupt::asked()
     });
-    progress.end();
+    drop(progress);
     if let Err(e) = done.and_then(|()| findings.confirm(system, &pool)) {
         return Ok(Err(e));
     }
@@ -161,6 +164,7 @@ fn of_scenario(
     };
     match args.json {
         true => _ = output.line(serde_json::to_string(&certificate).expect("a certificate is plain data")),
+        false if args.how.quiet && certificate.complete && certificate.findings.is_empty() => {}
         false => tell(&certificate, learnt.report.virtual_ns, output),
     }
     Ok(Ok(findings.exit_code()))

@@ -12,6 +12,7 @@ use crate::system::System;
 use super::drawing::Drawing;
 use super::lab::{Lab, LabError};
 use super::output::{Output, note};
+use super::progress::QuietArg;
 use super::{HARNESS, when};
 
 /// How many entries of each side are shown from where they part.
@@ -30,6 +31,8 @@ pub(super) struct ExplainArgs {
     /// How often it is left at each of them.
     #[arg(long, value_name = "N", default_value_t = 20, requires = "when", value_parser = clap::value_parser!(u64).range(1..))]
     forks: u64,
+    #[command(flatten)]
+    how: QuietArg,
 }
 
 #[derive(Args)]
@@ -41,6 +44,8 @@ pub(super) struct DiffArgs {
     /// Draw both runs as timelines from where they part, into one HTML file that needs nothing else.
     #[arg(long, value_name = "FILE")]
     html: Option<std::path::PathBuf>,
+    #[command(flatten)]
+    how: QuietArg,
 }
 
 fn ended(done: Result<u8, LabError>) -> Result<u8, BadInput> {
@@ -56,7 +61,7 @@ fn ended(done: Result<u8, LabError>) -> Result<u8, BadInput> {
 
 pub(super) fn explain(system: &'static dyn System, args: &ExplainArgs, output: &mut Output) -> Result<u8, BadInput> {
     match args.when {
-        true => ended(when::tell(system, &args.run_id, args.forks, output)),
+        true => ended(when::tell(system, &args.run_id, args.forks, args.how.quiet, output)),
         false => ended(explained(system, args, output)),
     }
 }
@@ -103,7 +108,7 @@ pub(super) fn diff(system: &'static dyn System, args: &DiffArgs, output: &mut Ou
 }
 
 fn differs(system: &'static dyn System, args: &DiffArgs, output: &mut Output) -> Result<u8, LabError> {
-    let mut lab = Lab::new(system);
+    let mut lab = Lab::telling(system, args.how.quiet);
     let (one, other) = match &args.other {
         Some(other) => (lab.run_id(system, &args.run_id)?, lab.run_id(system, other)?),
         None => {
@@ -120,6 +125,7 @@ fn differs(system: &'static dyn System, args: &DiffArgs, output: &mut Output) ->
             (lab.run(&job)?, sibling)
         }
     };
+    lab.told();
     for (side, run) in [("one", &one), ("another", &other)] {
         let property = run.report.property().map_or(String::new(), |p| format!(" {p}"));
         output.line(format!("{side:<8} {}{property}  {}", run.report.outcome, run.job.id()));

@@ -10,6 +10,8 @@ use crate::pool::{Again, Job, Pool, PoolError, Run, Worker};
 use crate::run_id::RunId;
 use crate::system::System;
 
+use super::progress::{Extent, Progress};
+
 /// Why a run could not be taken apart.
 pub(super) enum LabError {
     /// What was asked for makes no sense: exit code 2.
@@ -34,14 +36,30 @@ impl From<PoolError> for LabError {
 pub(super) struct Lab {
     worker: Worker,
     pub(super) runs: u64,
+    progress: Progress,
 }
 
 impl Lab {
     pub(super) fn new(system: &'static dyn System) -> Lab {
-        Lab { worker: Worker::new(Pool::new(system).again(Again::Never).keep_traces(true)), runs: 0 }
+        Lab::with(system, Progress::silent())
+    }
+    /// One that says how far it has come, unless it is to be quiet.
+    pub(super) fn telling(system: &'static dyn System, quiet: bool) -> Lab {
+        Lab::with(system, Progress::new(quiet, "runs", Extent::default()))
+    }
+    fn with(system: &'static dyn System, progress: Progress) -> Lab {
+        Lab { worker: Worker::new(Pool::new(system).again(Again::Never).keep_traces(true)), runs: 0, progress }
+    }
+    /// There is nothing more to be said of its progress.
+    pub(super) fn told(&mut self) {
+        self.progress = Progress::silent();
     }
     pub(super) fn run(&mut self, job: &Job) -> Result<Run, PoolError> {
         self.runs += 1;
+        self.progress.tell(self.runs, || match job.pins.len() {
+            1 => "now with 1 choice not as usual".to_owned(),
+            pins => format!("now with {pins} choices not as usual"),
+        });
         self.worker.run(job)
     }
     /// The run of an id.

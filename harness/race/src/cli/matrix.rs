@@ -4,6 +4,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::output::Output;
+use super::progress::{Extent, Progress};
 use crate::matrix::{self, Cell, Row};
 use crate::pool::{Pool, PoolError};
 use crate::scenario::Scenario;
@@ -30,13 +31,17 @@ pub(super) fn print(
     pool: &Pool,
     scenarios: &[Arc<Scenario>],
     form: Form,
+    quiet: bool,
     output: &mut Output,
 ) -> Result<usize, PoolError> {
-    let rows = matrix::measure(system, pool, scenarios, |cell| {
+    let mut telling = Telling::new(form, quiet);
+    let rows = matrix::measure(system, pool, scenarios, |cell, known| {
+        telling.tell(cell, known);
         if form == Form::Json {
             output.line(serde_json::to_string(cell).expect("a cell is plain data"));
         }
     })?;
+    drop(telling);
     match form {
         Form::Json => {
             for row in &rows {
@@ -65,14 +70,18 @@ pub(super) fn print_clusters(
     pool: &Pool,
     scenarios: &[Arc<Scenario>],
     form: Form,
+    quiet: bool,
     output: &mut Output,
 ) -> Result<(), PoolError> {
+    let mut telling = Telling::new(form, quiet);
     let clusters = system.profiles();
-    let cells = matrix::measure_clusters(system, pool, scenarios, &clusters, |cell| {
+    let cells = matrix::measure_clusters(system, pool, scenarios, &clusters, |cell, known| {
+        telling.tell(cell, known);
         if form == Form::Json {
             output.line(serde_json::to_string(cell).expect("a cell is plain data"));
         }
     })?;
+    drop(telling);
     if form == Form::Json {
         return Ok(());
     }
@@ -90,6 +99,27 @@ pub(super) fn print_clusters(
         };
     }
     Ok(())
+}
+
+/// Progress, cell by cell.
+struct Telling {
+    progress: Progress,
+    done: u64,
+    broken: u64,
+}
+
+impl Telling {
+    fn new(form: Form, quiet: bool) -> Telling {
+        let progress = Progress::new(quiet || form == Form::Json, "cells", Extent::default());
+        Telling { progress, done: 0, broken: 0 }
+    }
+    fn tell(&mut self, cell: &Cell, known: u64) {
+        self.done += 1;
+        self.broken += u64::from(!cell.holds());
+        self.progress.extend(known);
+        let broken = self.broken;
+        self.progress.tell(self.done, || format!("{broken} of them violated"));
+    }
 }
 
 fn word(cell: &Cell) -> String {

@@ -11,6 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use photofinish_sim::choices::{Pins, Source as ChoiceSource};
 
 use crate::catalogue;
+use crate::explore::findings::Findings;
 use crate::mistake::BadInput;
 use crate::options::{Options, Profile};
 use crate::outcome::Outcome;
@@ -25,6 +26,7 @@ use artifacts::Artifacts;
 use drawing::Drawing;
 use github::GitHub;
 use output::{Colour, Output, complain, json_line, note};
+use progress::{Extent, Progress, QuietArg};
 
 mod apiserver;
 mod artifacts;
@@ -133,6 +135,8 @@ enum Command {
         /// Instead of single remedies, other clusters: which of them are affected.
         #[arg(long)]
         profiles: bool,
+        #[command(flatten)]
+        how: QuietArg,
     },
     /// Serve the simulated Kubernetes API on a socket, in real time, until SIGTERM.
     Apiserver(apiserver::ApiServerArgs),
@@ -196,7 +200,7 @@ struct HowArgs {
     /// Print one JSON object a run, and nothing else; `schema` tells its fields.
     #[arg(long)]
     json: bool,
-    /// Say nothing of what holds.
+    /// No word of progress, and none of what holds.
     #[arg(long, short, conflicts_with = "json")]
     quiet: bool,
     /// Wall time that one run may take.
@@ -273,13 +277,13 @@ pub(crate) fn run(system: &'static dyn System, args: impl Iterator<Item = OsStri
         Command::Explain(args) => explain::explain(system, &args, &mut output),
         Command::Diff(args) => explain::diff(system, &args, &mut output),
         Command::ProveDeterminism(args) => prove::prove(system, &args, &mut output),
-        Command::Matrix { scenarios, json, markdown, profiles } => {
+        Command::Matrix { scenarios, json, markdown, profiles, how } => {
             let form = match (json, markdown) {
                 (true, _) => matrix::Form::Json,
                 (_, true) => matrix::Form::Markdown,
                 _ => matrix::Form::Text,
             };
-            measure(system, &scenarios, form, profiles, &mut output)
+            measure(system, &scenarios, form, (profiles, how.quiet), &mut output)
         }
         Command::Replay { run_id, how } => replay(system, &run_id, &how, &mut output),
     };
@@ -340,7 +344,7 @@ fn run_scenarios(
         Some((a, b)) if many => {
             for scenario in &scenarios {
                 let jobs = (a..=b).map(|seed| job(scenario, ChoiceSource::Seed(seed)));
-                if !printer.sweep(scenario, jobs) {
+                if !printer.sweep(scenario, b - a + 1, jobs) {
                     break;
                 }
             }
@@ -379,14 +383,14 @@ fn measure(
     system: &'static dyn System,
     names: &[String],
     form: matrix::Form,
-    profiles: bool,
+    (profiles, quiet): (bool, bool),
     output: &mut Output,
 ) -> Result<u8, BadInput> {
     let scenarios = selected(system, names)?;
     let pool = Pool::new(system).wall_limit(MATRIX_WALL_LIMIT);
     let done = match profiles {
-        true => matrix::print_clusters(system, &pool, &scenarios, form, output).map(|()| 0),
-        false => matrix::print(system, &pool, &scenarios, form, output),
+        true => matrix::print_clusters(system, &pool, &scenarios, form, quiet, output).map(|()| 0),
+        false => matrix::print(system, &pool, &scenarios, form, quiet, output),
     };
     Ok(match done {
         Ok(0) => 0,
@@ -421,6 +425,7 @@ struct Printer<'a> {
     done: usize,
     failed: usize,
     refused: usize,
+    progress: Progress,
     drawing: Option<Drawing>,
     artifacts: Option<Artifacts>,
     github: Option<GitHub>,
@@ -439,6 +444,7 @@ impl<'a> Printer<'a> {
             done: 0,
             failed: 0,
             refused: 0,
+            progress: Progress::silent(),
             drawing,
             artifacts,
             github: GitHub::here(),
@@ -463,18 +469,31 @@ impl<'a> Printer<'a> {
     fn widen(&mut self, jobs: &[Job]) {
         self.width = jobs.iter().map(|job| job.name().len()).chain([self.width]).max().unwrap_or(0);
     }
+    /// So many runs are to come: one alone says nothing of its progress.
+    fn expect(&mut self, runs: Option<u64>) {
+        let quiet = self.how.quiet || self.how.json || runs == Some(1);
+        self.progress = Progress::new(quiet, "runs", Extent { total: runs, limit: None });
+    }
+    fn tell(&mut self) {
+        let Printer { done, failed, .. } = *self;
+        self.progress
+            .tell(done as u64, || if failed == 0 { "all hold".to_owned() } else { format!("{failed} do not hold") });
+    }
     /// Each run with a line, and why it fails.
     fn each(&mut self, mut jobs: Vec<Job>) {
         let (pool, many) = (self.pool(), jobs.len() > 1);
         let objects = self.shows_objects();
         jobs.iter_mut().for_each(|job| job.objects = objects);
+        self.expect(Some(jobs.len() as u64));
         let done = pool.run(jobs, |run| {
             self.count(&run);
+            self.tell();
             match self.how.json {
                 true => self.output.line(json_line(&run, self.how.trace)),
                 false => self.one(&run),
             }
         });
+        self.progress = Progress::silent();
         self.harness(done);
         if many && !self.how.json && !self.how.quiet {
             let mut text = format!("{} scenarios hold", self.done - self.failed - self.refused);
@@ -517,7 +536,7 @@ impl<'a> Printer<'a> {
         text
     }
     /// Many seeds of one scenario: a summary, the first of the worst failures in full, the next few by their commands.
-    fn sweep(&mut self, scenario: &Scenario, jobs: impl Iterator<Item = Job> + Send) -> bool {
+    fn sweep(&mut self, scenario: &Scenario, runs: u64, jobs: impl Iterator<Item = Job> + Send) -> bool {
         let mut outcomes = std::collections::BTreeMap::<Outcome, usize>::new();
         // The worst first, those alike by seed; the first one in full.
         let mut shown: Vec<(Outcome, String)> = Vec::new();
@@ -527,8 +546,12 @@ impl<'a> Printer<'a> {
         let objects = self.shows_objects();
         let jobs = jobs.map(move |job| Job { objects, ..job });
         let pool = self.pool();
+        self.done = 0;
+        self.failed = 0;
+        self.expect(Some(runs));
         let done = pool.run(jobs, |run| {
             self.count(&run);
+            self.tell();
             *outcomes.entry(run.report.outcome).or_default() += 1;
             virtual_ns += run.report.virtual_ns;
             worst = std::cmp::max_by_key(worst, run.report.outcome, |o| o.severity());
@@ -550,6 +573,7 @@ impl<'a> Printer<'a> {
             }
             true
         });
+        self.progress = Progress::silent();
         if !self.harness(done) || self.how.json {
             return self.code < HARNESS;
         }
@@ -620,6 +644,17 @@ fn counted(outcome: Outcome, runs: usize) -> String {
         (Outcome::Holds, 1) => "1 holds".to_owned(),
         (Outcome::Holds, _) => format!("{runs} hold"),
         _ => format!("{runs} {outcome}"),
+    }
+}
+
+/// What the runs so far have shown, for a line of progress.
+fn found(findings: &Findings) -> String {
+    let kinds = findings.all().len();
+    let failed: u64 = findings.outcomes().filter(|(outcome, _)| *outcome != Outcome::Holds).map(|(_, n)| n).sum();
+    match failed {
+        0 => "all hold".to_owned(),
+        1 => "1 does not hold".to_owned(),
+        _ => format!("{failed} do not hold in {kinds} {}", if kinds == 1 { "way" } else { "ways" }),
     }
 }
 

@@ -14,6 +14,8 @@ use crate::outcome::{Broken, Outcome};
 use crate::pool::Run;
 use crate::report::Style;
 
+use super::progress::aside;
+
 /// `--color`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Colour {
@@ -66,7 +68,7 @@ impl Output {
     pub(super) fn line(&mut self, text: impl Display) -> bool {
         if !self.broken {
             let mut out = self.stdout.lock();
-            if let Err(e) = writeln!(out, "{text}").and_then(|()| out.flush()) {
+            if let Err(e) = aside(|| writeln!(out, "{text}").and_then(|()| out.flush())) {
                 self.broken = true;
                 self.lost = (e.kind() != io::ErrorKind::BrokenPipe).then_some(e);
             }
@@ -86,13 +88,17 @@ impl Output {
 /// Standard error: a line that is no result.
 pub(super) fn note(text: impl Display) {
     // Nobody reads it: nothing to be done about that.
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = aside(|| writeln!(io::stderr(), "{text}"));
+}
+
+/// Whether standard error is coloured, if it is a terminal or not.
+pub(super) fn coloured(terminal: bool) -> bool {
+    COLOUR.get().copied().unwrap_or(Colour::Auto).on(terminal)
 }
 
 /// Standard error: what is wrong with the input, with the source around it.
 pub(super) fn complain(bad: &BadInput) {
-    let colour = COLOUR.get().copied().unwrap_or(Colour::Auto);
-    let theme = match colour.on(io::stderr().is_terminal()) {
+    let theme = match coloured(io::stderr().is_terminal()) {
         true => GraphicalTheme::unicode(),
         false => GraphicalTheme::unicode_nocolor(),
     };

@@ -11,7 +11,7 @@ use crate::report;
 use crate::system::System;
 
 use super::output::{Output, note};
-use super::progress::Progress;
+use super::progress::{Extent, Progress, QuietArg};
 use super::{HARNESS, SystemArgs, interrupt, replay_command, selected};
 
 #[derive(Args)]
@@ -27,6 +27,8 @@ pub(super) struct ProveArgs {
     /// Print one JSON object, and nothing else.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    how: QuietArg,
 }
 
 /// Version 1: fields may be added, none is removed or changes its meaning.
@@ -55,7 +57,8 @@ pub(super) fn prove(system: &'static dyn System, args: &ProveArgs, output: &mut 
         Job::new(system, std::sync::Arc::clone(scenario), &options, source(n), Pins::default())
     };
     let jobs: Vec<Job> = scenarios.iter().flat_map(|s| (0..=args.seeds).map(move |n| job(s, n))).collect();
-    let mut progress = Progress::new(Some(jobs.len() as u64), None);
+    let extent = Extent { total: Some(jobs.len() as u64), limit: None };
+    let mut progress = Progress::new(args.how.quiet || args.json, "run ids", extent);
     let (mut ids, mut same) = (0, 0);
     let (mut different, mut without) = (Vec::new(), Vec::new());
     let pool = Pool::new(system).again(Again::All);
@@ -66,10 +69,10 @@ pub(super) fn prove(system: &'static dyn System, args: &ProveArgs, output: &mut 
             Outcome::Hung | Outcome::Failed | Outcome::Refused => without.push(run.job.id().to_string()),
             _ => same += 1,
         }
-        progress.tell(ids, different.len());
+        progress.tell(ids, || format!("{} differ", different.len()));
         !interrupt::asked()
     });
-    progress.end();
+    drop(progress);
     let told = done.and_then(|()| different.iter().try_for_each(|job| tell(&pool, job, args.json, output)));
     let different: Vec<String> = different.iter().map(|job| job.id().to_string()).collect();
     if args.json {
@@ -80,7 +83,9 @@ pub(super) fn prove(system: &'static dyn System, args: &ProveArgs, output: &mut 
         for id in &without {
             output.line(format!("no verdict: {}", replay_command(id)));
         }
-        output.line(format!("{same} of {ids} run ids have the same trace in two processes"));
+        if !args.how.quiet || same < ids {
+            output.line(format!("{same} of {ids} run ids have the same trace in two processes"));
+        }
     }
     if let Err(e) = told {
         note(format!("error: {e}"));

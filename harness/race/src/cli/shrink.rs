@@ -19,6 +19,7 @@ use crate::system::System;
 use super::drawing::Drawing;
 use super::lab::{Lab, LabError};
 use super::output::{Output, note};
+use super::progress::QuietArg;
 use super::{HARNESS, replay_command};
 
 #[derive(Args)]
@@ -37,6 +38,8 @@ pub(super) struct ShrinkArgs {
     /// Print one JSON object, and nothing else.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    how: QuietArg,
 }
 
 /// Version 1: fields may be added, none is removed or changes its meaning.
@@ -75,7 +78,7 @@ pub(super) fn shrink(system: &'static dyn System, args: &ShrinkArgs, output: &mu
 }
 
 fn shrunk(system: &'static dyn System, args: &ShrinkArgs, output: &mut Output) -> Result<u8, LabError> {
-    let mut lab = Lab::new(system);
+    let mut lab = Lab::telling(system, args.how.quiet || args.json);
     let (first, fingerprint) = lab.failing(system, &args.run_id)?;
     let choices = smaller::drawn(&first.entries, &first.job.scenario.pins).len();
     let job = match lab.pinned(&first, &fingerprint)? {
@@ -92,6 +95,7 @@ fn shrunk(system: &'static dyn System, args: &ShrinkArgs, output: &mut Output) -
     let pins = smaller::shortest(&job.pins, |pins| lab.fails_with(&job, pins, &fingerprint))?;
     let job = Job { pins, ..job };
     let last = lab.run(&job)?;
+    lab.told();
     let why = match last.report.violations.iter().find(|b| b.property == fingerprint.property) {
         Some(broken) => broken.violation.why.clone(),
         None => last.report.end.clone().unwrap_or_default(),

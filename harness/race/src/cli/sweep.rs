@@ -25,7 +25,7 @@ use crate::system::System;
 
 use super::drawing::Drawing;
 use super::output::{Output, complain, json_line, note};
-use super::progress::Progress;
+use super::progress::{Extent, Progress, QuietArg};
 use super::{BAD_INPUT, HARNESS, SystemArgs, interrupt, parse_limit, replay_command, selected};
 
 /// How many seeds each scenario gets if neither a number nor a time is given.
@@ -71,6 +71,8 @@ pub(super) struct SweepArgs {
     /// Print one JSON object a run and a summary at the end, and nothing else.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    how: QuietArg,
     /// Wall time that one run may take.
     #[arg(long, value_name = "10s", value_parser = parse_limit)]
     wall_limit: Option<Duration>,
@@ -141,7 +143,8 @@ pub(super) fn sweep(system: &'static dyn System, args: &SweepArgs, output: &mut 
         let (i, n) = args.shard.unwrap_or((1, 1));
         replays + (count + n - i) / n * scenarios.len() as u64
     });
-    let mut progress = Progress::new(total, args.time);
+    let extent = Extent { total, limit: args.time };
+    let mut progress = Progress::new(args.how.quiet || args.json, "runs", extent);
     let mut findings = Findings::default();
     let mut forgetful = false;
     let mut code = 0;
@@ -162,11 +165,11 @@ pub(super) fn sweep(system: &'static dyn System, args: &SweepArgs, output: &mut 
         if let Some(results) = &mut results {
             results.add(&run);
         }
-        progress.tell(findings.runs(), findings.all().len());
+        progress.tell(findings.runs(), || super::found(&findings));
         let read = !args.json || output.line(json_line(&run, false));
         read && !over()
     });
-    progress.end();
+    drop(progress);
     if let Err(e) = done {
         note(format!("error: {e}"));
         code = HARNESS;
@@ -180,6 +183,7 @@ pub(super) fn sweep(system: &'static dyn System, args: &SweepArgs, output: &mut 
     };
     match args.json {
         true => _ = output.line(summary(&findings, replays, seconds, why)),
+        false if args.how.quiet && findings.all().len() == 0 => {}
         false => tell(&findings, replays, seconds, why, output),
     }
     if let Some(drawing) = Drawing::new(system, args.html.as_deref(), None) {

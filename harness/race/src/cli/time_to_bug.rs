@@ -20,7 +20,7 @@ use crate::scenario::Scenario;
 use crate::system::System;
 
 use super::output::{Output, note};
-use super::progress::Progress;
+use super::progress::{Extent, Progress, QuietArg};
 use super::{HARNESS, interrupt, selected, sweep};
 
 /// Strategies that draw, in the order of the table's columns.
@@ -42,6 +42,8 @@ pub(super) struct TimeToBugArgs {
     /// Write the document to this file, not to the terminal.
     #[arg(long, value_name = "FILE.md")]
     out: Option<String>,
+    #[command(flatten)]
+    how: QuietArg,
 }
 
 /// A failing side to be found: which remedies are off, what it violates.
@@ -93,13 +95,14 @@ pub(super) fn measure(system: &'static dyn System, args: &TimeToBugArgs, output:
     for text in head(args) {
         line(text);
     }
-    let mut progress = Progress::new(Some(twins.len() as u64 * (DRAWN.len() as u64 * args.masters + 1)), None);
+    let extent = Extent { total: Some(twins.len() as u64 * (DRAWN.len() as u64 * args.masters + 1)), limit: None };
+    let mut progress = Progress::new(args.how.quiet, "searches", extent);
     let mut searches = 0;
     let mut code = 0;
     for twin in &twins {
         let mut searched = || {
             searches += 1;
-            progress.tell(searches, 0);
+            progress.tell(searches, String::new);
         };
         match row(system, args, twin, &mut searched) {
             Ok(Some(text)) => line(text),
@@ -110,7 +113,7 @@ pub(super) fn measure(system: &'static dyn System, args: &TimeToBugArgs, output:
             }
         }
     }
-    progress.end();
+    drop(progress);
     if interrupt::asked() {
         line("\nInterrupted: the rows above are all that was measured.".to_owned());
     }

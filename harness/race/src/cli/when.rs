@@ -15,7 +15,7 @@ use crate::system::System;
 use super::interrupt;
 use super::lab::{Lab, LabError};
 use super::output::{Output, note};
-use super::progress::Progress;
+use super::progress::{Extent, Progress};
 
 /// At how many moments a run is left.
 const MOMENTS: usize = 24;
@@ -23,7 +23,13 @@ const MOMENTS: usize = 24;
 const WALL_LIMIT: Duration = Duration::from_secs(30);
 
 /// Prints the chance of failure after each of the run's moments, from so many forks each.
-pub(super) fn tell(system: &'static dyn System, id: &str, forks: u64, output: &mut Output) -> Result<u8, LabError> {
+pub(super) fn tell(
+    system: &'static dyn System,
+    id: &str,
+    forks: u64,
+    quiet: bool,
+    output: &mut Output,
+) -> Result<u8, LabError> {
     let (run, fingerprint) = Lab::new(system).failing(system, id)?;
     let code = run.report.outcome.exit_code();
     let broke = broken_at(&run, &fingerprint);
@@ -31,7 +37,8 @@ pub(super) fn tell(system: &'static dyn System, id: &str, forks: u64, output: &m
     output.line(format!("{} of {}", fingerprint.property, fingerprint.object));
     interrupt::listen();
     let mut counts = vec![(0u64, 0u64); moments.len()];
-    let mut progress = Progress::new(Some(moments.len() as u64 * forks), None);
+    let extent = Extent { total: Some(moments.len() as u64 * forks), limit: None };
+    let mut progress = Progress::new(quiet, "runs", extent);
     let jobs = moments.iter().flat_map(|moment| {
         (1..=forks).map(|draws| inevitable::fork(&run.job, &run.entries, moment, draws)).collect::<Vec<_>>()
     });
@@ -44,10 +51,12 @@ pub(super) fn tell(system: &'static dyn System, id: &str, forks: u64, output: &m
         let same = Fingerprint::of(&fork.report, &fork.entries).is_some_and(|f| f.same_failure(&fingerprint));
         *failed += u64::from(same);
         done += 1;
-        progress.tell(done as u64, counts.iter().filter(|(failed, _)| *failed > 0).count());
+        progress.tell(done as u64, || {
+            format!("{} failed all the same", counts.iter().map(|(failed, _)| failed).sum::<u64>())
+        });
         !interrupt::asked()
     })?;
-    progress.end();
+    drop(progress);
     let chances: Vec<f64> = counts.iter().map(|(k, n)| *k as f64 / (*n).max(1) as f64).collect();
     let jump = inevitable::jump(&chances);
     for (at, (moment, (failed, all))) in moments.iter().zip(&counts).enumerate().filter(|(_, (_, (_, n)))| *n > 0) {
