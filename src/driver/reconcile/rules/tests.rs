@@ -67,7 +67,8 @@ impl World {
                 Wanted::TrackedPod => seen.tracked_pod = Some(self.tracked_pod),
                 Wanted::Workload => seen.workload = Some(workload.take().expect(taken)),
                 Wanted::Parts => {
-                    let there = Read::There(View { metadata: Default::default(), spec: Default::default(), status: None });
+                    let there =
+                        Read::There(View { metadata: Default::default(), spec: Default::default(), status: None });
                     seen.parts = Some(Parts {
                         supervisor: supervisor.take().expect(taken),
                         service: if self.service { there } else { Read::Absent },
