@@ -268,6 +268,11 @@ impl System for OpenShell {
         let created = e.kind == "log" && e.text.starts_with("request accepted") && e.field("op") == Some("create");
         created.then(|| e.field("sandbox_id").zip(e.field("sandbox_name")))?
     }
+    // The driver tells 404 and 409 from the rest, the actors what may pass from what does not, kube's watcher 403 and 410.
+    fn takes_failures_alike(&self, client: &str) -> bool {
+        let name = client.split('-').next().unwrap_or(client);
+        matches!(name, "driver" | "controller" | "gc" | "kubelet" | "scheduler" | "supervisor" | "node")
+    }
     fn profiles(&self) -> Vec<Vec<(&'static str, &'static str)>> {
         let controllers = [("v0.4.6", "v1alpha1"), ("v0.5.0", "v1beta1"), ("v0.5.6", "v1beta1")];
         let releases = ["0.1.2", "cc0642fa8"];

@@ -100,6 +100,11 @@ pub trait System: Sync + 'static {
     fn names<'e>(&self, _entry: &'e Entry) -> Option<(&'e str, &'e str)> {
         None
     }
+    /// Whether this client of the API takes the refusals 429, 500, 503 and 504 alike, and a watch that breaks within a line
+    /// as one that breaks between two: `exhaust` then runs one of each. Say so only of code that looks at no more.
+    fn takes_failures_alike(&self, _client: &str) -> bool {
+        false
+    }
     /// The clusters that `matrix --profiles` compares, as options that differ from a scenario's own.
     fn profiles(&self) -> Vec<Vec<(&'static str, &'static str)>> {
         Vec::new()

@@ -30,7 +30,13 @@ fn main() -> ExitCode {
         ),
         ("what a scenario cannot say is told, and no file is written", what_cannot_be_written),
         ("exhaust runs every alternative and certifies the list", exhaust_certifies),
+        ("what exhaust leaves out shows the same as what it is like", what_is_left_out_is_audited),
+        ("an audit sees that two failures are not alike", an_audit_sees_a_difference),
+        ("exhaust counts schedules without running them", exhaust_counts),
+        ("exhaust takes several scenarios, and says which have no certificate", exhaust_takes_several),
+        ("Ctrl-C ends exhaust without a certificate", an_interrupt_ends_exhaust),
         ("exhaust refuses more schedules than its budget, with their number", exhaust_refuses),
+        ("flake-rate counts failing seeds as reported, with each remedy, and by default", flake_rates_are_counted),
         ("prove-determinism runs each id twice and shows where two runs part", determinism_is_proven),
         ("diff shows where a failing run parts from the nearest one that holds", diff_shows_the_parting),
         ("explain shows the causes of a violation", explain_shows_the_causes),
@@ -346,6 +352,121 @@ fn exhaust_certifies() {
     assert!(code == 0 && out.ends_with(&expected), "{out}");
 }
 
+fn scenario(folder: &Folder, name: &str, steps: &str) {
+    let text = format!("scenario: {name}\nsummary: A test.\nsteps:\n{steps}check: [set-succeeds]\n");
+    std::fs::write(folder.path(&format!("{name}.yaml")), text).expect("a file");
+}
+
+fn what_is_left_out_is_audited() {
+    let folder = Folder::new("audited");
+    // Each reply may be late, and after each there is time in which nothing happens.
+    scenario(&folder, "quiet", &"  - set: 1\n  - await: {reply: set}\n  - run: 3s\n".repeat(2));
+    for remedies in [&["--as-reported"][..], &[]] {
+        let args = ["exhaust", "quiet.yaml", "--json", "--cluster", "change=slow-replies", "--audit", "100"];
+        let (_, out, err) = folder.toy(&[&args, remedies].concat());
+        let certificate = json(&out).pop().expect("a line");
+        assert_eq!(err, "", "{out}");
+        assert!(certificate["pruned"].as_u64().is_some_and(|n| n >= 2), "{certificate}");
+        assert_eq!(certificate["audited"], certificate["pruned"], "all of it is legal: {certificate}");
+        assert_eq!(certificate["audit_differs"], Value::Array(vec![]), "{certificate}");
+        let late = &certificate["by_fault"]["late-reply"];
+        assert_eq!(late["pruned"], certificate["pruned"], "{certificate}");
+        assert_eq!(late["listed"].as_u64().zip(late["pruned"].as_u64()).map(|(l, p)| l + p), Some(6), "{late}");
+    }
+}
+
+fn an_audit_sees_a_difference() {
+    let folder = Folder::new("difference");
+    let args = ["exhaust", "lossy-line", "--as-reported", "--cluster", "change=two-refusals"];
+    let (code, out, _) = folder.toy(&[&args[..], &["--json"]].concat());
+    let certificate = json(&out).pop().expect("a line");
+    assert_eq!((code, &certificate["audited"]), (3, &3.into()), "{certificate}");
+    let difference = &certificate["audit_differs"][0];
+    assert_eq!((&difference["shows"], &difference["which_shows"]), (&"holds".into(), &"violated set-succeeds".into()));
+    assert!(difference["run_id"].as_str().is_some_and(|id| id.ends_with("/500=yes")), "{difference}");
+    let (code, out, _) = folder.toy(&args);
+    assert_eq!(code, 3, "{out}");
+    assert!(out.contains("3 of these were run all the same: 2 differ") && out.contains("not alike, though "), "{out}");
+    // Nobody looks: nothing is seen.
+    let (code, out, _) = folder.toy(&[&args[..], &["--audit", "0"]].concat());
+    assert!(code == 1 && !out.contains("not alike"), "{out}");
+}
+
+fn exhaust_counts() {
+    let folder = Folder::new("counts");
+    let (code, out, err) = folder.toy(&["exhaust", "lossy-line", "--as-reported", "--count", "--faults", "2"]);
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    assert!(out.ends_with("  7 schedules are left; of single faults:\n    3 of 3: lost-reply\n"), "{out}");
+}
+
+fn exhaust_takes_several() {
+    let folder = Folder::new("several");
+    let (code, out, err) = folder.toy(&["exhaust", "lossy-line", "fresh-read", "--json"]);
+    let lines = json(&out);
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    let names: Vec<&Value> = lines.iter().map(|line| &line["scenario"]).collect();
+    assert_eq!(names, ["lossy-line", "fresh-read"].map(Value::from).iter().chain([&Value::Null]).collect::<Vec<_>>());
+    let all = &lines[2];
+    assert_eq!((&all["scenarios"], &all["complete"], &all["hold"]), (&2.into(), &2.into(), &2.into()), "{all}");
+    let sum = |field: &str| lines[..2].iter().map(|line| line[field].as_u64().expect("a number")).sum::<u64>();
+    assert_eq!(all["schedules"], sum("schedules"), "{out}");
+    // What is over the budget is told, and the others are run all the same.
+    let (code, out, err) = folder.toy(&["exhaust", "lossy-line", "fresh-read", "--budget", "3"]);
+    assert_eq!(code, 2, "{out}{err}");
+    assert!(err.contains("lossy-line: 4 schedules with at most 1 faults are more than the budget of 3"), "{err}");
+    assert!(out.contains("2 scenarios, 1 with a certificate"), "{out}");
+    // Time that is over after the first run.
+    let (_, out, _) = folder.toy(&["exhaust", "lossy-line", "--time", "1ms", "--json"]);
+    let certificate = json(&out).pop().expect("a line");
+    assert_eq!((&certificate["complete"], &certificate["ended"]), (&false.into(), &"the time is over".into()), "{out}");
+    let (_, out, _) = folder.toy(&["exhaust", "lossy-line", "--time", "1ms"]);
+    assert!(
+        out.contains("  no certificate: ") && out.ends_with(" of 4 schedules were run; the time is over\n"),
+        "{out}"
+    );
+}
+
+fn an_interrupt_ends_exhaust() {
+    let folder = Folder::new("interrupted");
+    // So many steps that its schedules take longer than the test has patience.
+    scenario(&folder, "long", &"  - set: 1\n  - await: {reply: set}\n".repeat(60));
+    let args = ["exhaust", "long.yaml", "--as-reported", "--faults", "2", "--json"];
+    let mut process = folder.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines().map(|line| line.expect("text"));
+    assert!(lines.next().is_some_and(|line| line.contains("\"violated\"")));
+    // SAFETY: sends a signal to a child that has not been waited for.
+    assert_eq!(unsafe { libc::kill(process.id() as i32, libc::SIGINT) }, 0);
+    let last = lines.last().expect("a certificate");
+    assert_eq!(process.wait().expect("it ends").code(), Some(1));
+    let certificate = json(&last).pop().expect("a line");
+    assert_eq!((&certificate["complete"], &certificate["ended"]), (&false.into(), &"interrupted".into()), "{last}");
+    assert!(certificate["schedules"].as_u64() < certificate["listed"].as_u64(), "{last}");
+}
+
+fn flake_rates_are_counted() {
+    let folder = Folder::new("flakes");
+    let measure = ["flake-rate", "lossy-line", "--seeds", "40"];
+    let (code, out, err) = folder.toy(&[&measure[..], &["--json"]].concat());
+    let rows = json(&out);
+    assert_eq!((code, err.as_str(), rows.len()), (0, "", 4), "{out}");
+    let names: Vec<&str> = rows.iter().map(|row| row["with"].as_str().expect("text")).collect();
+    assert_eq!(names, ["none (as reported)", "`retry`", "`patience`", "the recommended set"]);
+    let failing: Vec<u64> = rows.iter().map(|row| row["failing"].as_u64().expect("a number")).collect();
+    assert!(failing[0] > 0 && failing[2] == failing[0], "patience helps nobody: {out}");
+    assert!(failing[1] < failing[0] && failing[3] == failing[1], "retry does: {out}");
+    // As `run` counts them.
+    let (_, out, _) = folder.toy(&["run", "lossy-line", "--as-reported", "--seeds", "1..40", "--json"]);
+    let violated: Vec<Value> = json(&out).into_iter().filter(|run| run["outcome"] == "violated").collect();
+    assert_eq!((violated.len() as u64, &violated[0]["seed"]), (failing[0], &rows[0]["first_failing_seed"]));
+    let (_, out, _) = folder.toy(&[&measure[..], &["--remedies", "retry", "--markdown"]].concat());
+    assert!(
+        out.contains("Written by `photofinish flake-rate lossy-line --seeds 40 --remedies retry --markdown`"),
+        "{out}"
+    );
+    assert!(out.contains(&format!("| none (as reported) | {} of 40 | ", failing[0])), "{out}");
+    assert_eq!(out.lines().filter(|line| line.starts_with("| ")).count(), 4, "a head and three rows: {out}");
+}
+
 fn exhaust_refuses() {
     let folder = Folder::new("refuses");
     let (code, out, err) = folder.toy(&["exhaust", "lossy-line", "--faults", "2", "--budget", "6"]);
@@ -493,6 +614,8 @@ fn bad_input() {
         (&["explain", "nonsense"], "does not start with pf1:"),
         (&["diff", "nonsense"], "does not start with pf1:"),
         (&["exhaust", "lossy-lin"], "did you mean `lossy-line`?"),
+        (&["flake-rate", "lossy-line", "--remedies", "retri"], "did you mean `retry`?"),
+        (&["flake-rate", "lossy-line", "--remedies", "stale-get"], "unknown proposed remedy"),
         (&["exhaust", "lossy-line", "--faults", "x"], "invalid value 'x'"),
         (&["prove-determinism", "lossy-lin"], "did you mean `lossy-line`?"),
         (&["replay", "pf1:lossy-line::w=1.often:"], "expected benign or s=N, found `w=1.often`"),

@@ -35,6 +35,7 @@ mod choices;
 mod drawing;
 mod exhaust;
 mod explain;
+mod flake_rate;
 mod github;
 mod interrupt;
 mod lab;
@@ -115,6 +116,8 @@ enum Command {
     Exhaust(exhaust::ExhaustArgs),
     /// Measure how many runs each strategy needs until it finds what scenarios show, without what they do by hand.
     TimeToBug(time_to_bug::TimeToBugArgs),
+    /// Count the seeds of a scenario that fail: as reported, with each proposed remedy alone, and by default.
+    FlakeRate(flake_rate::FlakeRateArgs),
     /// Print the causes of a violation, from the start of the run.
     Explain(explain::ExplainArgs),
     /// Print where two runs part; of one that fails, where it parts from the nearest one that holds.
@@ -274,6 +277,7 @@ pub(crate) fn run(system: &'static dyn System, args: impl Iterator<Item = OsStri
         Command::Shrink(args) => shrink::shrink(system, &args, &mut output),
         Command::Exhaust(args) => exhaust::exhaust(system, &args, &mut output),
         Command::TimeToBug(args) => time_to_bug::measure(system, &args, &mut output),
+        Command::FlakeRate(args) => flake_rate::measure(system, &args, &mut output),
         Command::Explain(args) => explain::explain(system, &args, &mut output),
         Command::Diff(args) => explain::diff(system, &args, &mut output),
         Command::ProveDeterminism(args) => prove::prove(system, &args, &mut output),

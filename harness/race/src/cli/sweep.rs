@@ -68,6 +68,9 @@ pub(super) struct SweepArgs {
     html: Option<std::path::PathBuf>,
     #[command(flatten)]
     system: SystemArgs,
+    /// Print all findings, not only the first ten.
+    #[arg(long)]
+    all: bool,
     /// Print one JSON object a run and a summary at the end, and nothing else.
     #[arg(long)]
     json: bool,
@@ -184,7 +187,7 @@ pub(super) fn sweep(system: &'static dyn System, args: &SweepArgs, output: &mut 
     match args.json {
         true => _ = output.line(summary(&findings, replays, seconds, why)),
         false if args.how.quiet && findings.all().len() == 0 => {}
-        false => tell(&findings, replays, seconds, why, output),
+        false => tell(&findings, replays, seconds, (why, args.all), output),
     }
     if let Some(drawing) = Drawing::new(system, args.html.as_deref(), None) {
         picture(system, drawing, &findings, seconds)?;
@@ -346,13 +349,27 @@ fn summary(findings: &Findings, replayed: u64, seconds: f64, ended: Option<&str>
     serde_json::to_string(&summary).expect("a summary is plain data")
 }
 
-fn tell(findings: &Findings, replayed: u64, seconds: f64, ended: Option<&str>, output: &mut Output) {
+/// How many findings are printed, unless all are asked for.
+const SHOWN: usize = 10;
+
+/// The findings to print, and what to say of those that are not. What the script waited for in vain comes last: many
+/// faults lead there.
+pub(super) fn shown(mut findings: Vec<&Finding>, all: bool) -> (Vec<&Finding>, Option<String>) {
+    findings.sort_by_key(|finding| finding.property == SCRIPT);
+    let count = findings.len();
+    if all || count <= SHOWN {
+        return (findings, None);
+    }
+    findings.truncate(SHOWN);
+    let rest = count - SHOWN;
+    (findings, Some(format!("these are {SHOWN} of {count} findings: `--all` prints the other {rest} as well")))
+}
+
+fn tell(findings: &Findings, replayed: u64, seconds: f64, (ended, all): (Option<&str>, bool), output: &mut Output) {
     let style = output.style;
     let replayed = replayed.min(findings.runs());
-    // What the script waited for in vain comes last: many faults lead there.
-    let mut all: Vec<&Finding> = findings.all().collect();
-    all.sort_by_key(|finding| finding.property == SCRIPT);
-    for finding in all {
+    let (told, rest) = shown(findings.all().collect(), all);
+    for finding in told {
         let Finding { fingerprint, property, object, scenario, run_id, faults, times, outcome, .. } = finding;
         output.line(format!(
             "{} {property} of {object}  {scenario}  [{fingerprint}]",
@@ -365,6 +382,9 @@ fn tell(findings: &Findings, replayed: u64, seconds: f64, ended: Option<&str>, o
         };
         output.line(format!("  {found}; first {first}"));
         output.line(format!("  cheapest ({faults} choices not as usual): {}", replay_command(run_id)));
+    }
+    if let Some(rest) = rest {
+        output.line(rest);
     }
     let counts: Vec<String> =
         findings.outcomes().map(|(o, n)| style.outcome(o, &super::counted(o, n as usize))).collect();
@@ -392,6 +412,33 @@ mod tests {
         assert_eq!([shard(1, 3), shard(2, 3), shard(3, 3)], [vec![10, 13, 16], vec![11, 14], vec![12, 15]]);
         assert_eq!(seeds(5, None, None).take(3).collect::<Vec<_>>(), [5, 6, 7]);
         assert_eq!(seeds(u64::MAX, Some(5), None).collect::<Vec<_>>(), [u64::MAX]);
+    }
+
+    #[test]
+    fn of_many_findings_ten_are_printed_those_of_the_script_last() {
+        let finding = |n: usize| Finding {
+            fingerprint: format!("{n:08x}"),
+            property: if n % 2 == 0 { SCRIPT } else { "stable" }.to_owned(),
+            object: String::new(),
+            scenario: String::new(),
+            run_id: String::new(),
+            faults: 0,
+            times: 1,
+            found_after_runs: 1,
+            found_after_seconds: 0.0,
+            outcome: Outcome::Violated,
+        };
+        let findings: Vec<Finding> = (0..13).map(finding).collect();
+        let of = |count: usize, all| shown(findings[..count].iter().collect(), all);
+        let (told, rest) = of(13, false);
+        assert_eq!(told.iter().filter(|f| f.property == "stable").count(), 6, "all of them");
+        assert!(told[..6].iter().all(|f| f.property == "stable") && told.len() == 10);
+        let expected = "these are 10 of 13 findings: `--all` prints the other 3 as well";
+        assert_eq!(rest.as_deref(), Some(expected));
+        for (count, all, told) in [(13, true, 13), (10, false, 10), (0, false, 0)] {
+            let (findings, rest) = of(count, all);
+            assert_eq!((findings.len(), rest), (told, None), "{count}");
+        }
     }
 
     #[test]

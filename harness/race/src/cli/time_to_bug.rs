@@ -4,12 +4,12 @@
 use std::fs::File;
 use std::io::Write;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use photofinish_sim::choices::{Legal, Pins, Source as ChoiceSource};
 
-use crate::explore::exhaust::Plan;
+use crate::explore::pruning;
 use crate::explore::strategy::Strategy;
 use crate::explore::unheld;
 use crate::mistake::BadInput;
@@ -21,7 +21,7 @@ use crate::system::System;
 
 use super::output::{Output, note};
 use super::progress::{Extent, Progress, QuietArg};
-use super::{HARNESS, interrupt, selected, sweep};
+use super::{HARNESS, interrupt, parse_limit, selected, sweep};
 
 /// Strategies that draw, in the order of the table's columns.
 const DRAWN: [Strategy; 3] = [Strategy::Swarm, Strategy::Pct, Strategy::Delay];
@@ -39,6 +39,9 @@ pub(super) struct TimeToBugArgs {
     /// How many runs a search may take.
     #[arg(long, value_name = "RUNS", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
     budget: u64,
+    /// How long each failing side may be searched for in all: a quarter of it by each strategy.
+    #[arg(long, value_name = "20s", value_parser = parse_limit)]
+    time: Option<Duration>,
     /// Write the document to this file, not to the terminal.
     #[arg(long, value_name = "FILE.md")]
     out: Option<String>,
@@ -59,6 +62,8 @@ struct Twin {
 struct Search {
     found: Option<(u64, f64)>,
     runs: u64,
+    /// The time was over before it was found.
+    cut: bool,
 }
 
 pub(super) fn measure(system: &'static dyn System, args: &TimeToBugArgs, output: &mut Output) -> Result<u8, BadInput> {
@@ -125,17 +130,18 @@ pub(super) fn measure(system: &'static dyn System, args: &TimeToBugArgs, output:
 }
 
 fn head(args: &TimeToBugArgs) -> Vec<String> {
-    let TimeToBugArgs { masters, budget, scenarios, .. } = args;
+    let TimeToBugArgs { masters, budget, scenarios, time, .. } = args;
+    let time = time.map_or(String::new(), |time| format!(" --time {}s", time.as_secs_f64()));
     let names: String = scenarios.iter().map(|name| format!(" {name}")).collect();
     let jobs = std::thread::available_parallelism().map_or(1, |n| n.get());
     vec![
         "# Time to bug".to_owned(),
         String::new(),
-        format!("Written by `photofinish time-to-bug{names} --masters {masters} --budget {budget}`, {jobs} runs at once."),
+        format!("Written by `photofinish time-to-bug{names} --masters {masters} --budget {budget}{time}`, {jobs} runs at once."),
         String::new(),
         "Each row is a failing side of a scenario, without what its script does by hand (holds, pins, slowed calls): how many \
          runs, and seconds, until a run violates one of the same properties. The median of all master seeds; in brackets how \
-         many of them found it within the budget. `script`: the script alone fails, without any fault. Exhaust has no seed: \
+         many of them found it within the budget, of how many that could be searched for in the time. `script`: the script alone fails, without any fault. Exhaust has no seed: \
          its list is run in order, and \"not in N\" means the whole list where N is less than the budget."
             .to_owned(),
         String::new(),
@@ -160,6 +166,7 @@ fn row(
         return Ok(Some(format!("| {} |", cells.join(" | "))));
     }
     for strategy in DRAWN {
+        let share = args.time.map(|time| Instant::now() + time / (DRAWN.len() as u32 + 1));
         let points = sweep::points(system, &twin.scenario, &twin.options, strategy)?;
         let mut all = Vec::new();
         for master in 1..=args.masters {
@@ -168,7 +175,13 @@ fn row(
                 let source = strategy.source(seed, Legal::Always, strategy.usual_bound(), points);
                 Job::new(system, twin.scenario.clone(), &twin.options, source, Pins::default())
             });
-            all.push(search(&pool, jobs.collect(), &twin.violates)?);
+            if all.is_empty() || !past(share) {
+                let search = search(&pool, jobs.collect(), &twin.violates, share)?;
+                // How a search would have ended, had it had the time, is not known.
+                if all.is_empty() || !search.cut {
+                    all.push(search);
+                }
+            }
             searched();
             if interrupt::asked() {
                 return Ok(None);
@@ -176,10 +189,13 @@ fn row(
         }
         cells.push(median(&mut all));
     }
-    let plan = Plan::new(&learnt.points, &learnt.entries, Legal::Always.allowed(), &twin.scenario.pins);
+    let alike = |client: &str| system.takes_failures_alike(client);
+    let allowed = Legal::Always.allowed();
+    let plan = pruning::plan(&learnt.points, &learnt.entries, allowed, &twin.scenario.pins, &alike);
     let schedules = plan.schedules(1).into_iter().take(args.budget as usize);
     let jobs = schedules.map(|pins| Job { pins, ..benign.clone() }).collect();
-    cells.push(median(&mut [search(&pool, jobs, &twin.violates)?]));
+    let share = args.time.map(|time| Instant::now() + time / (DRAWN.len() as u32 + 1));
+    cells.push(median(&mut [search(&pool, jobs, &twin.violates, share)?]));
     searched();
     Ok(Some(format!("| {} |", cells.join(" | "))))
 }
@@ -188,15 +204,20 @@ fn shows(report: &RunReport, violates: &[String]) -> bool {
     report.violated().iter().any(|property| violates.iter().any(|v| v == property))
 }
 
-fn search(pool: &Pool, jobs: Vec<Job>, violates: &[String]) -> Result<Search, PoolError> {
+fn past(end: Option<Instant>) -> bool {
+    end.is_some_and(|end| Instant::now() >= end)
+}
+
+fn search(pool: &Pool, jobs: Vec<Job>, violates: &[String], end: Option<Instant>) -> Result<Search, PoolError> {
     let start = Instant::now();
-    let mut search = Search { found: None, runs: 0 };
+    let mut search = Search { found: None, runs: 0, cut: false };
     pool.run(jobs, |run| {
         search.runs += 1;
         if shows(&run.report, violates) {
             search.found = Some((search.runs, start.elapsed().as_secs_f64()));
         }
-        search.found.is_none() && !interrupt::asked()
+        search.cut = search.found.is_none() && past(end);
+        search.found.is_none() && !search.cut && !interrupt::asked()
     })?;
     Ok(search)
 }
@@ -219,7 +240,7 @@ mod tests {
     use super::*;
 
     fn search(found: Option<u64>) -> Search {
-        Search { found: found.map(|runs| (runs, runs as f64 / 10.0)), runs: found.unwrap_or(200) }
+        Search { found: found.map(|runs| (runs, runs as f64 / 10.0)), runs: found.unwrap_or(200), cut: false }
     }
 
     #[test]

@@ -48,6 +48,15 @@ impl Fingerprint {
         let led = first.violation.led.iter().filter_map(|id| entries.get(*id as usize));
         let object = broke.into_iter().chain(led).find_map(object_of);
         let object = object.or_else(|| broke.map(|e| e.host.to_string())).unwrap_or_else(|| "world".to_owned());
+        if first.property == SCRIPT {
+            let step =
+                broke.and_then(|e| e.cause).and_then(|id| entries.get(id as usize)).map_or("", |step| &*step.text);
+            return Some(Fingerprint {
+                property: SCRIPT.to_owned(),
+                object,
+                shape: missed(step, &first.violation.why),
+            });
+        }
         let shape = format!("{} {}", steps_before(entries, at), shape(&first.violation.why));
         Some(Fingerprint { property: first.property.clone(), object, shape: shape.trim().to_owned() })
     }
@@ -71,6 +80,18 @@ impl fmt::Display for Fingerprint {
 
 fn object_of(e: &Entry) -> Option<String> {
     OBJECT_FIELDS.iter().find_map(|name| e.field(name)).filter(|value| !value.is_empty()).map(str::to_owned)
+}
+
+/// Of a step that missed what it expects: the step, and the code that it got instead if it got one. What else it saw (phases,
+/// reasons) says which fault it was, and that is no part of what is known of the system.
+fn missed(step: &str, why: &str) -> String {
+    // What was expected may name a code as well, and so may the message behind the answer.
+    let got = why.split_once("answered ").map_or(why, |(_, got)| got);
+    // As RPCs name their codes: OK, FAILED_PRECONDITION.
+    let code = |word: &&str| word.len() > 1 && word.chars().all(|c| c.is_ascii_uppercase() || c == '_');
+    let mut words = got.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let code = words.find(code).unwrap_or("nothing in time");
+    format!("{}: {code}", shape(step))
 }
 
 /// The verbs of the last steps that the script had begun before an entry.
@@ -169,6 +190,33 @@ mod tests {
         assert_eq!(Fingerprint::of(&both, &[]).expect("one").property, "stable");
         both.violations.pop();
         assert_eq!(Fingerprint::of(&both, &[]).expect("one").property, SCRIPT);
+    }
+
+    #[test]
+    fn steps_that_missed_are_alike_by_the_step_and_the_code() {
+        let step = Entry { text: "stop: demo".into(), ..entry(0, "step", "stop", &[]) };
+        let mut fault = entry(1, "choice", "call/driver/GET/pods/a#1/504", &[]);
+        let mut found = |why: &str| {
+            fault.text.push('.');
+            let missed = Entry { text: why.into(), cause: Some(0), ..entry(3, "step", "missed", &[]) };
+            let entries = [step.clone(), fault.clone(), fault.clone(), missed];
+            let violation = Violation { entry: 3, why: why.into(), led: vec![] };
+            let violations = vec![Broken { property: SCRIPT.into(), violation }];
+            Fingerprint::of(&RunReport { violations, ..report(Outcome::Violated, "", &[]) }, &entries).expect("one")
+        };
+        let one =
+            found("stop: demo: expected stop demo to answer OK, it answered INTERNAL: get pods/a: 504 Timeout: late");
+        assert_eq!(one.shape, "stop: demo: INTERNAL");
+        let other = found("stop: demo: expected stop demo to answer OK, it answered INTERNAL: get pods/b: no answer");
+        assert_eq!(one, other);
+        let third = found("stop: demo: expected stop demo to answer OK, it answered UNAVAILABLE: h2 error");
+        assert_ne!(one, third);
+        let refused = "stop: demo: expected stop demo to answer ABORTED, it answered OK: done";
+        assert_eq!(found(refused).shape, "stop: demo: OK");
+        assert_eq!(
+            found("stop: demo: expected demo Stopped within 60s, it is Stopping").shape,
+            "stop: demo: nothing in time"
+        );
     }
 
     #[test]

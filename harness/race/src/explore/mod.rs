@@ -16,6 +16,7 @@
 //! | [`script`] | a shrunk run as a scenario file |
 //! | [`clusters`] | the cluster of a seed, where a scenario has it drawn |
 //! | [`exhaust`] | every alternative of every choice, K at a time |
+//! | [`pruning`] | which of them need not be run, and what they are like |
 pub mod choices;
 pub mod clusters;
 pub mod exhaust;
@@ -24,6 +25,7 @@ pub mod fingerprint;
 pub mod inevitable;
 pub mod memory;
 pub mod odds;
+pub mod pruning;
 pub mod script;
 pub mod shrink;
 pub mod simpler;

@@ -10,6 +10,7 @@ use photofinish::scene::{Scene, StepError};
 use photofinish::system::{Action, BoxError, Builtin, Cluster, ClusterOption, Live, Scope, Setup, Stage, System, Verb};
 use photofinish::temporal::{after, always};
 use photofinish::{Switch, SwitchKind};
+use photofinish_sim::choices::DelaySpec;
 use photofinish_sim::host::{HostCtx, HostSpec};
 use photofinish_sim::legality::{Fault, Legality};
 use photofinish_sim::trace::Entry;
@@ -24,6 +25,9 @@ pub(crate) struct Toy;
 
 static LOST_REPLY: Fault =
     Fault { name: "lost-reply", legality: Legality::Always, contract: "A connection may end before its reply." };
+
+static LATE_REPLY: Fault =
+    Fault { name: "late-reply", legality: Legality::Always, contract: "Nothing says how soon a reply comes." };
 
 const SWITCHES: &[Switch] = &[
     Switch {
@@ -66,11 +70,19 @@ impl System for Toy {
     fn cluster_options(&self) -> &'static [ClusterOption] {
         &[
             ClusterOption { name: "speed", values: &["fast", "slow"], sentence: "How long the server thinks." },
-            ClusterOption { name: "change", values: &["none", "unrelated", "renamed"], sentence: "A later version." },
+            ClusterOption {
+                name: "change",
+                values: &["none", "unrelated", "renamed", "slow-replies", "two-refusals"],
+                sentence: "A later version.",
+            },
         ]
     }
     fn hosts(&self, _: &Cluster) -> Vec<String> {
         vec!["client".into(), "server".into()]
+    }
+    // A lie, for an audit to see.
+    fn takes_failures_alike(&self, client: &str) -> bool {
+        client == "client"
     }
     fn verbs(&self) -> &'static [Verb] {
         VERBS
@@ -107,6 +119,8 @@ impl System for Toy {
         let change = match setup.cluster.get("change") {
             "unrelated" => Change::Unrelated,
             "renamed" => Change::Renamed,
+            "slow-replies" => Change::SlowReplies,
+            "two-refusals" => Change::TwoRefusals,
             _ => Change::None,
         };
         stage.world.host("server", HostSpec::new(), move |ctx| server(ctx, think, stale, change));
@@ -213,6 +227,10 @@ enum Change {
     Unrelated,
     /// Its choices have other names.
     Renamed,
+    /// Its replies may be late.
+    SlowReplies,
+    /// It may refuse in two ways, and of only one of them the client hears.
+    TwoRefusals,
 }
 
 async fn server(ctx: HostCtx, think: Duration, stale: bool, change: Change) -> Result<(), BoxError> {
@@ -240,6 +258,23 @@ async fn server(ctx: HostCtx, think: Duration, stale: bool, change: Change) -> R
         };
         if change == Change::Unrelated {
             ctx.choices.flip(&format!("another/server/thing#{n}"), &LOST_REPLY, 0.5);
+        }
+        if change == Change::SlowReplies {
+            let (min, max) = (Duration::from_millis(1), Duration::from_secs(5));
+            let spec = DelaySpec { fault: &LATE_REPLY, odds: 0.2, min, max };
+            let late = ctx.choices.delay(&format!("late/server/reply#{n}"), &spec);
+            tokio::time::sleep(late).await;
+        }
+        if change == Change::TwoRefusals {
+            let refused = |how: &str| ctx.choices.flip(&format!("call/client/GET/value#{n}/{how}"), &LOST_REPLY, 0.2);
+            let (told, silent) = (refused("500"), refused("504"));
+            if silent {
+                continue;
+            }
+            if told {
+                let _ = io.get_mut().write_all(b"refused\n").await;
+                continue;
+            }
         }
         let name = if change == Change::Renamed { "answer" } else { "reply" };
         let lost = ctx.choices.flip(&format!("lose/server/{name}#{n}"), &LOST_REPLY, 0.2);
