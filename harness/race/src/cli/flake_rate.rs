@@ -241,8 +241,8 @@ mod tests {
             first_failing_seed: Some(3),
             without_verdict: 0,
         };
-        assert_eq!(markdown(&row), "| `r` | 60 of 500 | 12.00 % | 9.44 % to 15.15 % | b 60, a 4 |");
-        assert_eq!(rate(&row), "60 of 500, 12.00 % (9.44 % to 15.15 %)");
+        assert_eq!(markdown(&row), "| `r` | 60 of 500 | 12.00 % | 9.44 % to 15.14 % | b 60, a 4 |");
+        assert_eq!(rate(&row), "60 of 500, 12.00 % (9.44 % to 15.14 %)");
         let (low, high) = odds::interval(0, 2000);
         let none = Row { runs: 2000, failing: 0, low, high, violated: BTreeMap::new(), ..row };
         assert_eq!(markdown(&none), "| `r` | 0 of 2000 | 0.00 % | 0.00 % to 0.19 % | nothing |");

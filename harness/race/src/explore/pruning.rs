@@ -152,8 +152,6 @@ struct Client<'e> {
     acts: Vec<u64>,
     /// Answers and events, with the stream of an event; sorted by time.
     inputs: Vec<(u64, Option<&'e str>)>,
-    /// Whatever has to do with it; sorted.
-    all: Vec<u64>,
 }
 
 /// A benign run's trace, as the rules look at it.
@@ -186,9 +184,6 @@ impl<'e> Traffic<'e> {
             {
                 clients.entry(client).or_default().acts.push(e.at_ns);
             }
-            for client in concerned(e) {
-                clients.entry(client).or_default().all.push(e.at_ns);
-            }
         }
         Traffic { entries, times: seen().map(|e| e.at_ns).collect(), clients }
     }
@@ -199,10 +194,7 @@ impl<'e> Traffic<'e> {
     /// Whether the client of a stream does nothing and hears nothing else while events of that stream come at `to` instead
     /// of from `from` on, and whether what it does in the aftermath is for what it hears then.
     fn unseen(&self, stream: &str, from: u64, to: u64) -> bool {
-        let Some(Client { acts, inputs, all }) = self.clients.get(client_of(stream)) else { return true };
-        if none_within(all, from, to.saturating_add(AFTERMATH_NS)) {
-            return true;
-        }
+        let Some(Client { acts, inputs }) = self.clients.get(client_of(stream)) else { return true };
         let soon = to.saturating_add(REACTION_NS);
         let hears = |(at, of): &(u64, Option<&str>)| *at > from && *at <= soon && *of != Some(stream);
         let by_timer = |act: u64| {
@@ -324,7 +316,7 @@ impl Traffic<'_> {
         if call <= answer || call - answer > NEXT_NS {
             return false;
         }
-        let Some(Client { acts, inputs, .. }) = self.clients.get(client) else { return false };
+        let Some(Client { acts, inputs }) = self.clients.get(client) else { return false };
         let hears = |(at, of): &(u64, Option<&str>)| of.is_some() && (answer..=call).contains(at);
         let does = acts.iter().any(|at| *at > answer && *at < call || *at > call && *at <= call + NEXT_NS / 10);
         // Others than the server that answers may have told it something.
