@@ -25,7 +25,8 @@ pub(crate) struct Change {
     pub(crate) after: Option<Arc<Object>>,
     /// `before` under this revision, for whoever sees the object go.
     departed: OnceLock<Arc<Object>>,
-    /// Watch lines, encoded once for all streams: one slot per event type and view.
+    /// Lines of events that tell of it otherwise, as to a watch whose selector the object has left, encoded once for all
+    /// streams: one slot per event type and view.
     lines: OnceLock<Box<[OnceLock<Bytes>]>>,
 }
 
@@ -66,7 +67,7 @@ impl Change {
     /// The object as a DELETED event shows it: the last state before, under the new revision.
     pub(crate) fn departed(&self, resource: &Resource) -> &Arc<Object> {
         self.departed.get_or_init(|| match &self.before {
-            Some(before) => Arc::new(before.restamped(resource, self.revision)),
+            Some(before) => Arc::new(before.departed(resource, self.revision)),
             None => unreachable!("only an object that was there can go"),
         })
     }
@@ -81,6 +82,9 @@ impl Change {
 
     /// The line of an event of this type, shared between all streams.
     pub(crate) fn line(&self, resource: &Resource, kind: EventType, view: View) -> Bytes {
+        if let Some(line) = self.subject(resource, kind).form(resource, view).shared_line(kind) {
+            return line;
+        }
         let slots = self.lines.get_or_init(|| (0..3 * View::count(resource)).map(|_| OnceLock::new()).collect());
         let row = match kind {
             EventType::Added => 0,
@@ -88,20 +92,28 @@ impl Change {
             _ => 2,
         };
         slots[row * View::count(resource) + view.position()]
-            .get_or_init(|| event_line(kind, self.subject(resource, kind).form(resource, view).json()))
+            .get_or_init(|| self.subject(resource, kind).form(resource, view).line(kind))
             .clone()
     }
 }
 
-/// `{"type":...,"object":...}` and the newline that ends an event.
+/// What comes before the object in the line of an event.
+pub(crate) fn opening(kind: EventType) -> &'static str {
+    match kind {
+        EventType::Added => r#"{"type":"ADDED","object":"#,
+        EventType::Modified => r#"{"type":"MODIFIED","object":"#,
+        EventType::Deleted => r#"{"type":"DELETED","object":"#,
+        EventType::Bookmark => r#"{"type":"BOOKMARK","object":"#,
+        EventType::Error => r#"{"type":"ERROR","object":"#,
+    }
+}
+
+/// What comes behind it.
+pub(crate) const CLOSING: &[u8] = b"}\n";
+
+/// The line of an event: `{"type":...,"object":...}` and a newline.
 pub(crate) fn event_line(kind: EventType, object: &[u8]) -> Bytes {
-    let mut line = Vec::with_capacity(object.len() + 34);
-    line.extend_from_slice(b"{\"type\":\"");
-    line.extend_from_slice(kind.as_str().as_bytes());
-    line.extend_from_slice(b"\",\"object\":");
-    line.extend_from_slice(object);
-    line.extend_from_slice(b"}\n");
-    line.into()
+    [opening(kind).as_bytes(), object, CLOSING].concat().into()
 }
 
 /// A watch cache keeps at least this many changes of a type ...
@@ -338,7 +350,8 @@ impl History {
         let table = &mut self.tables[table];
         // Of a few objects each is looked into again and again; of very many most are not.
         let make = if table.live.len() < READY { Object::new } else { Object::packed };
-        let after = value.map(|value| Arc::new(make(&table.resource, revision, value)));
+        let event = if table.live.contains_key(key) { EventType::Modified } else { EventType::Added };
+        let after = value.map(|value| Arc::new(make(&table.resource, revision, value, event)));
         let before = match &after {
             Some(after) => table.live.insert(key.to_owned(), after.clone()),
             None => table.live.remove(key),
@@ -373,7 +386,7 @@ impl History {
     pub(crate) fn preload(&mut self, table: usize, key: &str, value: Value) {
         let revision = self.revision;
         let table = &mut self.tables[table];
-        table.live.insert(key.to_owned(), Arc::new(Object::new(&table.resource, revision, value)));
+        table.live.insert(key.to_owned(), Arc::new(Object::new(&table.resource, revision, value, EventType::Added)));
     }
 
     /// Adds a type, or one again that was removed. Its cache is cold.
@@ -399,7 +412,7 @@ impl History {
         table.serving.cache = crd::Cache::Cold;
         // Forms that were made by the old schemas are forgotten.
         for object in table.live.values_mut() {
-            *object = Arc::new(Object::new(&table.resource, object.revision, Value::clone(object.value())));
+            *object = Arc::new(object.redefined(&table.resource));
         }
     }
 
@@ -459,6 +472,41 @@ mod tests {
         assert_eq!(gone.revision, made.revision + 1);
         assert_eq!(gone.value()["metadata"]["resourceVersion"], gone.revision.to_string());
         assert_eq!(gone.value()["data"]["k"], "v");
+    }
+
+    #[test]
+    fn every_line_begins_with_the_name_of_its_event() {
+        let all = [
+            EventType::Added,
+            EventType::Modified,
+            EventType::Deleted,
+            EventType::Bookmark,
+            EventType::Error,
+        ];
+        for kind in all {
+            assert_eq!(opening(kind), format!("{{\"type\":\"{}\",\"object\":", kind.as_str()));
+        }
+    }
+
+    #[test]
+    fn a_watch_to_which_an_object_is_new_shares_its_line_with_others_to_which_it_is() {
+        let (mut history, table) = history();
+        let value = |n: i64| Some(json!({"metadata": {"name": "a"}, "data": {"n": n}}));
+        history.commit(table, "d/a", value(1));
+        let revision = history.commit(table, "d/a", value(2)).revision;
+        let t = &history.tables[table];
+        let change = t.since(revision - 1).next().expect("one change");
+        let lines = |kind| [0; 2].map(|_| change.line(&t.resource, kind, View::STORAGE));
+        for (kind, told) in
+            [(EventType::Added, "ADDED"), (EventType::Modified, "MODIFIED"), (EventType::Deleted, "DELETED")]
+        {
+            let [one, two] = lines(kind);
+            assert_eq!(one.as_ptr(), two.as_ptr(), "{told}");
+            let event: Value = serde_json::from_slice(&one).expect("an event is JSON");
+            assert_eq!(event["type"], told);
+            assert_eq!(event["object"]["metadata"]["resourceVersion"], revision.to_string(), "{told}");
+            assert_eq!(event["object"]["data"]["n"], if told == "DELETED" { 1 } else { 2 }, "{told}");
+        }
     }
 
     #[test]

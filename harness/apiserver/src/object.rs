@@ -6,6 +6,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use crate::convert;
+use crate::history::{CLOSING, EventType, event_line, opening};
 use crate::resource::Resource;
 
 /// How a client sees objects.
@@ -47,60 +48,88 @@ pub(crate) struct Object {
 /// somebody needed it.
 #[derive(Debug)]
 pub(crate) struct Form {
+    /// What a watch without a selector says of the write that made this state.
+    event: EventType,
     value: OnceLock<Arc<Value>>,
     json: OnceLock<Encoded>,
 }
 
+/// JSON of an object as the line of the event that tells of it: the bytes of both are the same.
 #[derive(Debug)]
 struct Encoded {
-    bytes: Bytes,
-    /// Where the members after `kind` and `apiVersion` begin.
+    line: Bytes,
+    /// Where the object begins in it.
+    object: usize,
+    /// Where its members after `kind` and `apiVersion` begin.
     members: usize,
 }
 
+impl Encoded {
+    /// Where the object ends: what follows closes the event.
+    fn end(&self) -> usize {
+        self.line.len() - CLOSING.len()
+    }
+}
+
 impl Form {
-    fn new(value: Value) -> Form {
-        Form { value: Arc::new(value).into(), json: OnceLock::new() }
+    fn new(value: Value, event: EventType) -> Form {
+        Form { event, value: Arc::new(value).into(), json: OnceLock::new() }
     }
 
     /// As JSON alone, which takes a fifth of the memory. What might not come back as it was keeps its value.
-    fn packed(value: Value) -> Form {
+    fn packed(value: Value, event: EventType) -> Form {
         if !comes_back(&value, 0) {
-            return Form::new(value);
+            return Form::new(value, event);
         }
-        let (bytes, members) = encode(&value);
-        Form { value: OnceLock::new(), json: Encoded { bytes: Bytes::from(bytes.into_boxed_slice()), members }.into() }
+        Form { event, value: OnceLock::new(), json: encode(&value, event).into() }
     }
 
     pub(crate) fn value(&self) -> &Arc<Value> {
         self.value.get_or_init(|| {
             let packed = self.json.get().expect("a form without a value is made of JSON");
-            Arc::new(serde_json::from_slice(&packed.bytes).expect("it was encoded here"))
+            let object = &packed.line[packed.object..packed.end()];
+            Arc::new(serde_json::from_slice(object).expect("it was encoded here"))
         })
     }
 
     fn encoded(&self) -> &Encoded {
-        self.json.get_or_init(|| {
-            let (bytes, members) = encode(self.value());
-            Encoded { bytes: bytes.into(), members }
-        })
+        self.json.get_or_init(|| encode(self.value(), self.event))
     }
 
     /// The whole object as JSON.
-    pub(crate) fn json(&self) -> &Bytes {
-        &self.encoded().bytes
+    pub(crate) fn json(&self) -> &[u8] {
+        let encoded = self.encoded();
+        &encoded.line[encoded.object..encoded.end()]
+    }
+
+    /// The same, without a copy.
+    pub(crate) fn shared_json(&self) -> Bytes {
+        let encoded = self.encoded();
+        encoded.line.slice(encoded.object..encoded.end())
     }
 
     /// The members without `kind` and `apiVersion`, and without the opening brace: what core lists show of an item.
     pub(crate) fn members(&self) -> &[u8] {
         let encoded = self.encoded();
-        &encoded.bytes[encoded.members..]
+        &encoded.line[encoded.members..encoded.end()]
+    }
+
+    /// The line of the event that told of this state. `None`: an event of that type was another one.
+    pub(crate) fn shared_line(&self, event: EventType) -> Option<Bytes> {
+        (event == self.event).then(|| self.encoded().line.clone())
+    }
+
+    /// The line of an event that shows this state.
+    pub(crate) fn line(&self, event: EventType) -> Bytes {
+        self.shared_line(event).unwrap_or_else(|| event_line(event, self.json()))
     }
 }
 
-/// JSON of an object, `kind` and `apiVersion` first, and the offset of what follows them.
-fn encode(value: &Value) -> (Vec<u8>, usize) {
+/// JSON of an object, `kind` and `apiVersion` first.
+fn encode(value: &Value, event: EventType) -> Encoded {
     let mut out = Vec::with_capacity(1024);
+    out.extend_from_slice(opening(event).as_bytes());
+    let object = out.len();
     out.push(b'{');
     let empty = serde_json::Map::new();
     let map = value.as_object().unwrap_or(&empty);
@@ -118,13 +147,15 @@ fn encode(value: &Value) -> (Vec<u8>, usize) {
         }
     }
     // The comma, if there is one, belongs to neither half.
-    let members = if out.len() > 1 { out.len() + 1 } else { 1 };
+    let members = out.len() + usize::from(out.len() > object + 1);
     for (key, value) in map.iter().filter(|(key, _)| *key != "kind" && *key != "apiVersion") {
         member(&mut out, key, value);
     }
     out.push(b'}');
     let members = members.min(out.len() - 1);
-    (out, members)
+    out.extend_from_slice(CLOSING);
+    // Of very many objects each byte counts: no more of them than there are to keep.
+    Encoded { line: Bytes::from(out.into_boxed_slice()), object, members }
 }
 
 /// Whether reading the JSON of a value gives it again: it has no fraction, which may be rounded, and is not as deep as
@@ -170,25 +201,30 @@ impl From<Value> for Shown {
 }
 
 impl Object {
-    /// Stores `value` (in the storage version) as the state of `revision`.
-    pub(crate) fn new(resource: &Resource, revision: u64, value: Value) -> Object {
-        Object::with(resource, revision, value, Form::new)
+    /// Stores `value` (in the storage version) as the state of `revision`, of which `event` tells.
+    pub(crate) fn new(resource: &Resource, revision: u64, value: Value, event: EventType) -> Object {
+        Object::with(resource, revision, value, |value| Form::new(value, event))
     }
 
     /// The same, kept small until somebody looks into it.
-    pub(crate) fn packed(resource: &Resource, revision: u64, value: Value) -> Object {
-        Object::with(resource, revision, value, Form::packed)
+    pub(crate) fn packed(resource: &Resource, revision: u64, value: Value, event: EventType) -> Object {
+        Object::with(resource, revision, value, |value| Form::packed(value, event))
     }
 
-    fn with(resource: &Resource, revision: u64, mut value: Value, form: fn(Value) -> Form) -> Object {
+    fn with(resource: &Resource, revision: u64, mut value: Value, form: impl FnOnce(Value) -> Form) -> Object {
         value["metadata"]["resourceVersion"] = revision.to_string().into();
         let others = (1..View::count(resource)).map(|_| OnceLock::new()).collect();
         Object { revision, storage: form(value), others }
     }
 
     /// The same state under another revision: what DELETED events show.
-    pub(crate) fn restamped(&self, resource: &Resource, revision: u64) -> Object {
-        Object::new(resource, revision, Value::clone(self.storage.value()))
+    pub(crate) fn departed(&self, resource: &Resource, revision: u64) -> Object {
+        Object::new(resource, revision, Value::clone(self.storage.value()), EventType::Deleted)
+    }
+
+    /// The same state of a type that was defined anew.
+    pub(crate) fn redefined(&self, resource: &Resource) -> Object {
+        Object::new(resource, self.revision, Value::clone(self.storage.value()), self.storage.event)
     }
 
     /// The object in the storage version.
@@ -202,7 +238,7 @@ impl Object {
             None => &self.storage,
             // An object that is older than a change of its type may have fewer forms: it shows the stored one.
             Some(other) => self.others.get(other).map_or(&self.storage, |form| {
-                form.get_or_init(|| Form::new(show(resource, view, self.storage.value())))
+                form.get_or_init(|| Form::new(show(resource, view, self.storage.value()), self.storage.event))
             }),
         }
     }
@@ -259,21 +295,40 @@ mod tests {
             (json!({}), "{}", "}"),
         ];
         for (value, whole, members) in table {
-            let form = Form::new(value);
-            assert_eq!(form.json(), whole);
-            assert_eq!(form.members(), members.as_bytes());
+            for event in [EventType::Added, EventType::Modified, EventType::Deleted] {
+                let form = Form::new(value.clone(), event);
+                assert_eq!(form.json(), whole.as_bytes());
+                assert_eq!(form.shared_json(), whole);
+                assert_eq!(form.members(), members.as_bytes());
+            }
+        }
+    }
+
+    #[test]
+    fn a_state_and_the_event_that_tells_of_it_are_the_same_bytes() {
+        for make in [Form::new, Form::packed] {
+            let form = make(json!({"a": 1}), EventType::Modified);
+            let line = form.line(EventType::Modified);
+            assert_eq!(line, "{\"type\":\"MODIFIED\",\"object\":{\"a\":1}}\n");
+            let within = line.as_ptr_range();
+            assert!(within.contains(&form.json().as_ptr()) && within.contains(&form.shared_json().as_ptr()));
+            assert!(form.shared_line(EventType::Added).is_none(), "to whom it is new, it is another event");
+            assert_eq!(form.line(EventType::Added), "{\"type\":\"ADDED\",\"object\":{\"a\":1}}\n");
         }
     }
 
     #[test]
     fn a_packed_form_says_the_same_and_is_a_value_only_when_somebody_looks() {
         let value = json!({"kind": "X", "data": {"n": -1, "text": "\u{e9}\n", "list": [null, true]}});
-        let (packed, plain) = (Form::packed(value.clone()), Form::new(value.clone()));
+        let (packed, plain) =
+            (Form::packed(value.clone(), EventType::Added), Form::new(value.clone(), EventType::Added));
         assert_eq!((packed.json(), packed.members()), (plain.json(), plain.members()));
         assert!(packed.value.get().is_none());
         assert_eq!(**packed.value(), value);
-        assert!(Form::packed(json!({"n": 0.1})).value.get().is_some(), "a fraction is not parsed again");
+        let fraction = Form::packed(json!({"n": 0.1}), EventType::Added);
+        assert!(fraction.value.get().is_some(), "a fraction is not parsed again");
         let deep = (0..200).fold(json!({}), |inner, _| json!({ "in": inner }));
-        assert_eq!(**Form::packed(deep.clone()).value(), deep, "nor what is too deep to be parsed");
+        let kept = Form::packed(deep.clone(), EventType::Added);
+        assert_eq!(**kept.value(), deep, "nor what is too deep to be parsed");
     }
 }

@@ -289,7 +289,7 @@ impl<'a> Operation<'a> {
     }
 
     pub(crate) fn shown(&self, object: &Object) -> Bytes {
-        object.form(self.resource, self.view()).json().clone()
+        object.form(self.resource, self.view()).shared_json()
     }
 
     /// How an object would look that is not stored.

@@ -380,7 +380,7 @@ impl Watch {
                     object: key.rsplit('/').next().unwrap_or_default().to_owned(),
                     revision: object.revision,
                     value: Shown::of(object, self.view),
-                    line: event_line(EventType::Added, form.json()),
+                    line: form.line(EventType::Added),
                 });
             }
         }

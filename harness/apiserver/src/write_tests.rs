@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::history::EventType;
 use crate::resource::{SandboxVersions, registry};
 
 fn resource(plural: &str) -> Resource {
@@ -22,7 +23,7 @@ fn stored(resource: &Resource, extra: Value) -> Object {
     });
     let metadata = metadata_mut(&mut value);
     metadata.extend(extra.as_object().cloned().unwrap_or_default());
-    Object::new(resource, 5, value)
+    Object::new(resource, 5, value, EventType::Added)
 }
 
 fn sent(object: &Object, change: impl FnOnce(&mut Value)) -> Value {
@@ -94,7 +95,7 @@ fn the_status_path_of_core_types_takes_labels_too() {
     });
     let mut value = value;
     defaults::apply(&pods, 0, &mut value);
-    let object = Object::new(&pods, 5, value);
+    let object = Object::new(&pods, 5, value, EventType::Added);
     let next = sent(&object, |o| {
         o["metadata"]["labels"] = json!({"a": "b"});
         o["spec"]["containers"][0]["image"] = "img:2".into();
@@ -112,7 +113,7 @@ fn preconditions_of_updates_fail_as_the_table_says() {
     let sandboxes = resource("sandboxes");
     let configmaps = resource("configmaps");
     let object = stored(&sandboxes, json!({}));
-    let map = Object::new(&configmaps, 5, json!({"metadata": {"name": "s", "namespace": "d", "uid": "u1"}}));
+    let map = Object::new(&configmaps, 5, json!({"metadata": {"name": "s", "namespace": "d", "uid": "u1"}}), EventType::Added);
     type Change = fn(&mut Value);
     type Row<'a> = (&'a Resource, &'a Object, &'a str, Change, bool, Option<u16>);
     let none: Change = |o| {
