@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -292,38 +293,40 @@ impl ApiServer {
         let path = head.uri.path();
         let query = Query::parse(head.uri.query().unwrap_or_default());
         let body = match Limited::new(body, body::LIMIT).collect().await {
-            Ok(body) => protobuf::in_json(&mut head.headers, body.to_bytes()),
-            Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-                return Ok(refusal(&ApiError::too_large_body()));
-            }
-            Err(error) => return Ok(refusal(&ApiError::bad_request(format!("the body could not be read: {error}")))),
+            Ok(body) => Ok(protobuf::in_json(&mut head.headers, body.to_bytes())),
+            Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(ApiError::too_large_body()),
+            Err(error) => Err(ApiError::bad_request(format!("the body could not be read: {error}"))),
         };
         let target = target(path);
-        let call = self.call(&head.method, path, &target, &query, &body);
-        let limit = match deadline::of(&target, call.verb, &query) {
-            Ok(limit) => limit,
-            Err(error) => return Ok(refusal(&error)),
+        let call = self.call(&head.method, path, &target, &query, body.as_deref().unwrap_or_default());
+        let (body, limit) = match body.and_then(|body| Ok((body, deadline::of(&target, call.verb, &query)?))) {
+            Ok(fine) => fine,
+            Err(error) => return Ok(self.refused(&call, &error)),
         };
         let treatment = self.shared.hooks.request(&call);
         if treatment == Treatment::default() {
-            let answered = self.carry_out(call, head, query, body);
-            return Ok(match limit {
-                None => answered.await,
-                Some(limit) => timeout(limit, answered).await.unwrap_or_else(|_| refusal(&refuse(Refusal::Timeout))),
+            let Some(limit) = limit else { return Ok(self.carry_out(call, head, query, body).await) };
+            let answered = self.clone().carry_out(call.clone(), head, query, body);
+            return Ok(match timeout(limit, answered).await {
+                Ok(response) => response,
+                Err(_) => self.refused(&call, &refuse(Refusal::Timeout)),
             });
         }
         if let Some(refused) = treatment.refused {
             tokio::time::sleep(treatment.before).await;
-            let response = refusal(&refuse(refused));
-            self.shared.hooks.answered(&call, response.status().as_u16(), None);
-            return Ok(response);
+            return Ok(self.refused(&call, &refuse(refused)));
         }
         // The request waits in storage, so to speak: it is carried out there even if its client goes meanwhile.
-        let mut waiting = tokio::spawn(async move {
-            tokio::time::sleep(treatment.before).await;
-            let response = self.carry_out(call, head, query, body).await;
-            tokio::time::sleep(treatment.after).await;
-            response
+        let handled = Arc::new(AtomicBool::new(false));
+        let mut waiting = tokio::spawn({
+            let (server, call, handled) = (self.clone(), call.clone(), handled.clone());
+            async move {
+                tokio::time::sleep(treatment.before).await;
+                let response = server.carry_out(call, head, query, body).await;
+                handled.store(true, Ordering::Relaxed);
+                tokio::time::sleep(treatment.after).await;
+                response
+            }
         });
         let done = match limit {
             None => waiting.await,
@@ -332,7 +335,10 @@ impl ApiServer {
                 // What still waits then is not done any more.
                 Err(_) => {
                     waiting.abort();
-                    return Ok(refusal(&refuse(Refusal::Timeout)));
+                    let error = refuse(Refusal::Timeout);
+                    // What was done has been told of already.
+                    let told = handled.load(Ordering::Relaxed);
+                    return Ok(if told { refusal(&error) } else { self.refused(&call, &error) });
                 }
             },
         };
@@ -345,6 +351,13 @@ impl ApiServer {
             Reply::Lost => Err(Lost),
             Reply::TimedOut => Ok(refusal(&refuse(Refusal::Timeout))),
         }
+    }
+
+    /// The answer to what is not carried out.
+    fn refused(&self, call: &Call, error: &ApiError) -> Response<Body> {
+        let response = refusal(error);
+        self.shared.hooks.answered(call, response.status().as_u16(), None);
+        response
     }
 
     async fn carry_out(self, call: Call, head: Parts, query: Query, body: Bytes) -> Response<Body> {

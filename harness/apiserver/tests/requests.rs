@@ -1,12 +1,12 @@
 //! What holds for requests of all types: times, indentation, reviews; and for definitions that claim the same names.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Full};
-use photofinish_apiserver::{ApiServer, Call, Hooks, Treatment};
+use photofinish_apiserver::{ApiServer, Call, Hooks, Refusal, Reply, Treatment};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::ServiceExt;
@@ -31,19 +31,98 @@ fn names(list: &Value) -> Vec<&str> {
     items.iter().map(|item| item["metadata"]["name"].as_str().expect("a name")).collect()
 }
 
-/// A server whose storage needs ten seconds for everything.
-struct Slow;
+/// A harness that treats every request alike, and notes what is answered: name, status and revision.
+#[derive(Default)]
+struct Noting {
+    treatment: Treatment,
+    answers: Mutex<Vec<(String, u16, Option<u64>)>>,
+}
 
-impl Hooks for Slow {
+impl Noting {
+    fn new(treatment: Treatment) -> Arc<Noting> {
+        Arc::new(Noting { treatment, ..Noting::default() })
+    }
+
+    /// Name and status of the answers since this was asked last.
+    fn take(&self) -> Vec<(String, u16)> {
+        let answers = std::mem::take(&mut *self.answers.lock().expect("no panic"));
+        answers.into_iter().map(|(name, status, _)| (name, status)).collect()
+    }
+}
+
+impl Hooks for Noting {
     fn request(&self, _call: &Call) -> Treatment {
-        Treatment { before: Duration::from_secs(10), ..Treatment::default() }
+        self.treatment
+    }
+
+    fn answered(&self, call: &Call, status: u16, rv: Option<u64>) {
+        self.answers.lock().expect("no panic").push((call.name.clone(), status, rv));
+    }
+}
+
+/// Storage needs ten seconds for everything.
+fn slow() -> Treatment {
+    Treatment { before: Duration::from_secs(10), ..Treatment::default() }
+}
+
+fn map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_answer_is_told_once_whoever_gives_it() {
+    let late = Treatment { after: Duration::from_secs(10), ..Treatment::default() };
+    let refused = Treatment { refused: Some(Refusal::TooManyRequests), ..Treatment::default() };
+    let timed_out = Treatment { reply: Reply::TimedOut, ..Treatment::default() };
+    let table = [
+        // Treatment, query, what the client gets, what the server says of it.
+        (Treatment::default(), "", 201, 201),
+        (Treatment::default(), "?timeout=5s", 201, 201),
+        (Treatment::default(), "?timeout=soon", 400, 400),
+        (slow(), "", 201, 201),
+        (slow(), "?timeout=11s", 201, 201),
+        (slow(), "?timeout=5s", 504, 504),
+        (late, "?timeout=11s", 201, 201),
+        // The write is done, and its answer comes too late.
+        (late, "?timeout=5s", 504, 201),
+        (timed_out, "", 504, 201),
+        (refused, "", 429, 429),
+        (refused, "?timeout=5s", 429, 429),
+    ];
+    for (treatment, query, got, told) in table {
+        let hooks = Noting::new(treatment);
+        let server = ApiServer::builder().hooks(hooks.clone()).build();
+        assert_eq!(send(&server, "POST", &format!("{MAPS}{query}"), map("a")).await.0, got, "{treatment:?} {query}");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(hooks.take(), [("a".to_owned(), told)], "{treatment:?} {query}");
     }
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_list_that_waits_for_a_cache_longer_than_it_wants_to_gets_504_and_that_is_told() {
+    let hooks = Noting::new(Treatment::default());
+    let server = ApiServer::builder().hooks(hooks.clone()).build();
+    server.fall_behind();
+    assert_eq!(send(&server, "POST", MAPS, map("a")).await.0, 201);
+    hooks.take();
+    let revision = server.store().revision();
+    let uri = format!("{MAPS}?resourceVersion={revision}&timeout=1s");
+    assert_eq!(get(&server, &uri).await.0, 504);
+    assert_eq!(hooks.take(), [(String::new(), 504)]);
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_large_is_refused_and_that_is_told() {
+    let hooks = Noting::new(Treatment::default());
+    let server = ApiServer::builder().hooks(hooks.clone()).build();
+    let (status, refusal) = send(&server, "POST", MAPS, json!({"data": "x".repeat(4 << 20)})).await;
+    assert_eq!((status, &refusal["reason"]), (413, &json!("RequestEntityTooLarge")));
+    assert_eq!(hooks.take(), [(String::new(), 413)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_request_that_names_a_time_gets_504_after_it_and_is_not_done_later() {
-    let server = ApiServer::builder().hooks(Arc::new(Slow)).build();
-    let map = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+    let server = ApiServer::builder().hooks(Noting::new(slow())).build();
     let began = Instant::now();
     let (status, timed_out) = send(&server, "POST", &format!("{MAPS}?timeout=5s"), map("late")).await;
     assert_eq!((status, &timed_out["reason"], began.elapsed().as_secs()), (504, &json!("Timeout"), 5));
