@@ -263,7 +263,7 @@ impl ApiError {
         ApiError::new(406, "NotAcceptable", format!("only the following media types are accepted: {media}"), None)
     }
 
-    /// 406 to a client that takes protobuf alone, which this server reads but does not write.
+    /// 406 to a client that takes protobuf alone, of a type that has no message.
     pub(crate) fn no_protobuf() -> ApiError {
         let message = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml";
         ApiError::new(406, "NotAcceptable", message, Some(json!({})))
@@ -280,7 +280,12 @@ impl ApiError {
     }
 
     pub(crate) fn too_large_body() -> ApiError {
-        ApiError::new(413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728", None)
+        ApiError::too_large("limit is 3145728")
+    }
+
+    /// 413, and what was too large.
+    pub(crate) fn too_large(what: &str) -> ApiError {
+        ApiError::new(413, "RequestEntityTooLarge", format!("Request entity too large: {what}"), None)
     }
 
     /// A revision that the server has not reached.

@@ -3,7 +3,7 @@
 use json_patch::{AddOperation, Patch, PatchOperation};
 use serde_json::{Map, Value};
 
-use crate::body::{go_kind, parse_error};
+use crate::body::{self, go_kind, parse_error};
 use crate::error::ApiError;
 use crate::strategic;
 
@@ -90,10 +90,30 @@ fn json(object: &Value, body: &[u8]) -> Result<Value, ApiError> {
     let Value::Array(operations) = &raw else {
         return Err(wrong_kind(&raw, "[]handlers.jsonPatchOp"));
     };
+    if operations.len() > MOST_OPERATIONS {
+        let found = operations.len();
+        return Err(ApiError::too_large(&format!(
+            "The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {found}"
+        )));
+    }
     let refused = || ApiError::unprocessable("the server rejected our request due to an error in our request");
     let mut object = object.clone();
+    let mut copied = 0;
     for operation in operations {
         let operation: PatchOperation = serde_json::from_value(operation.clone()).map_err(|_| refused())?;
+        // Each operation may take up the result of those before it, and so on.
+        if let PatchOperation::Copy(copy) = &operation {
+            copied += object.pointer(copy.from.as_str()).map_or(0, |value| value.to_string().len());
+            if copied > body::LIMIT {
+                return Err(ApiError::too_large(&format!(
+                    "the copies of a JSON patch add {copied} bytes, of which {} are allowed",
+                    body::LIMIT
+                )));
+            }
+        }
+        if nesting(&object, &operation) > DEEPEST {
+            return Err(ApiError::unprocessable("the patch nests values too deeply"));
+        }
         let operation = match operation {
             // The server's library sets an absent key of a present map.
             PatchOperation::Replace(replace) if absent_key(&object, replace.path.as_str()) => {
@@ -108,6 +128,32 @@ fn json(object: &Value, body: &[u8]) -> Result<Value, ApiError> {
     Ok(object)
 }
 
+/// A JSON patch may have this many operations.
+const MOST_OPERATIONS: usize = 10_000;
+/// Values may not be nested deeper than this by a JSON patch: whoever reads them recurses.
+const DEEPEST: usize = 256;
+
+/// How deep the value of an operation lies in the object, with what is in it.
+fn nesting(object: &Value, operation: &PatchOperation) -> usize {
+    let steps = |path: &str| path.matches('/').count();
+    let at = |path: &str| object.pointer(path).map_or(0, depth);
+    match operation {
+        PatchOperation::Add(add) => steps(add.path.as_str()) + depth(&add.value),
+        PatchOperation::Replace(replace) => steps(replace.path.as_str()) + depth(&replace.value),
+        PatchOperation::Move(moved) => steps(moved.path.as_str()) + at(moved.from.as_str()),
+        PatchOperation::Copy(copy) => steps(copy.path.as_str()) + at(copy.from.as_str()),
+        PatchOperation::Remove(_) | PatchOperation::Test(_) => 0,
+    }
+}
+
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(list) => 1 + list.iter().map(depth).max().unwrap_or(0),
+        Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
 fn absent_key(object: &Value, path: &str) -> bool {
     let parent = path.rfind('/').map(|end| &path[..end]);
     object.pointer(path).is_none() && parent.and_then(|p| object.pointer(p)).is_some_and(Value::is_object)
@@ -118,6 +164,31 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_json_patch_cannot_grow_an_object_without_end() {
+        let object = json!({"a": {"b": "x".repeat(1_000)}});
+        let apply = |operations: Vec<Value>| {
+            let applied = PatchKind::Json.apply(&object, Value::from(operations).to_string().as_bytes());
+            applied.map_err(|error| error.code)
+        };
+        // Each copy of all there is doubles it.
+        let doubling =
+            |n: usize| (0..n).map(|at| json!({"op": "copy", "from": "", "path": format!("/c{at}")})).collect();
+        assert!(apply(doubling(10)).is_ok());
+        assert_eq!(apply(doubling(40)), Err(413));
+        // Each of these goes deeper by a hundred.
+        let deep = (0..100).fold(json!({}), |inner, _| json!({ "n": inner }));
+        let deeper = |n: usize| -> Vec<Value> {
+            let path = |at: usize| format!("/a{}", "/n".repeat(100 * at + 1));
+            (0..n).map(|at| json!({"op": "add", "path": path(at), "value": deep})).collect()
+        };
+        assert!(apply(deeper(2)).is_ok());
+        assert_eq!(apply(deeper(3)), Err(422));
+        let test = json!({"op": "test", "path": "/z", "value": null});
+        assert!(apply(vec![test.clone(); 10_000]).is_ok());
+        assert_eq!(apply(vec![test; 10_001]), Err(413));
+    }
 
     #[test]
     fn merge_patches_set_merge_and_remove() {

@@ -2,13 +2,18 @@
 //!
 //! Plain scalars follow YAML 1.1, in which `y`, `no` or `off` are booleans, also as keys: `{y: 1}` is `{"true": 1}`.
 
+use std::collections::BTreeMap;
+
 use saphyr_parser::{Event, Parser, ScalarStyle, StrInput};
 use serde_json::{Map, Number, Value};
 
 /// Nesting deeper than this is refused; the reader recurses.
 const MAX_DEPTH: usize = 200;
-/// Aliases may repeat at most this many nodes in all, lest a small text becomes a large value.
+/// Aliases may repeat at most this many nodes in all, lest a small text becomes a large value. Long texts count for more
+/// than one.
 const MAX_NODES: usize = 200_000;
+const NODE: usize = 64;
+const EXCESSIVE: &str = "yaml: document contains excessive aliasing";
 
 /// The first document of a text, or the reason why it is none. An empty text is `null`.
 pub(crate) fn parse(text: &str) -> Result<Value, String> {
@@ -17,7 +22,7 @@ pub(crate) fn parse(text: &str) -> Result<Value, String> {
 
 /// All documents of a text.
 pub(crate) fn documents(text: &str) -> Result<Vec<Value>, String> {
-    let mut reader = Reader { parser: Parser::new_from_str(text), anchors: Vec::new(), nodes: 0 };
+    let mut reader = Reader { parser: Parser::new_from_str(text), anchors: BTreeMap::new(), nodes: 0 };
     let mut out = Vec::new();
     loop {
         match reader.next()? {
@@ -31,7 +36,7 @@ pub(crate) fn documents(text: &str) -> Result<Vec<Value>, String> {
 struct Reader<'s> {
     parser: Parser<'s, StrInput<'s>>,
     /// Values by the parser's anchor number.
-    anchors: Vec<(usize, Value)>,
+    anchors: BTreeMap<usize, Value>,
     nodes: usize,
 }
 
@@ -86,18 +91,21 @@ impl<'s> Reader<'s> {
                 (anchor, Value::Object(map))
             }
             Event::Alias(anchor) => {
-                let known = self.anchors.iter().rev().find(|(number, _)| *number == anchor);
-                let value = known.map(|(_, value)| value.clone()).ok_or("yaml: unknown anchor referenced")?;
-                self.nodes += size(&value);
+                let known = self.anchors.get(&anchor).ok_or("yaml: unknown anchor referenced")?;
+                self.nodes += size(known);
+                if self.nodes > MAX_NODES {
+                    return Err(EXCESSIVE.into());
+                }
+                let value = known.clone();
                 (0, value)
             }
             other => return Err(format!("yaml: unexpected {other:?}")),
         };
         if self.nodes > MAX_NODES {
-            return Err("yaml: document contains excessive aliasing".into());
+            return Err(EXCESSIVE.into());
         }
         if anchor > 0 {
-            self.anchors.push((anchor, value.clone()));
+            self.anchors.insert(anchor, value.clone());
         }
         Ok(value)
     }
@@ -106,7 +114,8 @@ impl<'s> Reader<'s> {
 fn size(value: &Value) -> usize {
     match value {
         Value::Array(list) => 1 + list.iter().map(size).sum::<usize>(),
-        Value::Object(map) => 1 + map.values().map(size).sum::<usize>(),
+        Value::Object(map) => 1 + map.iter().map(|(key, value)| key.len() / NODE + size(value)).sum::<usize>(),
+        Value::String(text) => 1 + text.len() / NODE,
         _ => 1,
     }
 }
@@ -317,6 +326,17 @@ mod tests {
         }
         for refused in ["a: [", "a: 1\na: 2", "? {a: 1}\n: 2", "a: *nowhere", &"[".repeat(5000)] {
             assert!(parse(refused).is_err(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_small_text_cannot_become_a_large_value() {
+        let nine = |of: &str| format!("[{}]", [of; 9].join(","));
+        let lines: Vec<String> = (1..9).map(|n| format!("a{n}: &a{n} {}", nine(&format!("*a{}", n - 1)))).collect();
+        let laughs = format!("a0: &a0 ha\n{}", lines.join("\n"));
+        let long = format!("a: &a {}\nb: [{}]", "x".repeat(1 << 20), ["*a"; 1000].join(","));
+        for text in [laughs, long] {
+            assert_eq!(parse(&text), Err(EXCESSIVE.to_owned()));
         }
     }
 
