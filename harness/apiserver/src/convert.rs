@@ -6,8 +6,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::events;
 use crate::resource::{AGENTS, Resource};
+use crate::{autoscaler, events};
 
 /// Where a v1beta1 object keeps the v1alpha1 object that it was made from.
 pub(crate) const STATE: &str = "api.agents.x-k8s.io/v1alpha1-sandbox-state";
@@ -17,6 +17,7 @@ pub(crate) fn from_storage(resource: &Resource, version: usize, value: Value) ->
     match pair(resource, version) {
         Some(("v1beta1", "v1alpha1")) => to_v1alpha1(value),
         _ if resource.is_in(events::GROUP) && version == 1 => events::from_core(value),
+        _ if resource.group == autoscaler::GROUP && version == 1 => autoscaler::to_v1(resource, value),
         _ => relabelled(resource, version, value),
     }
 }
@@ -26,6 +27,7 @@ pub(crate) fn to_storage(resource: &Resource, version: usize, value: Value) -> V
     match pair(resource, version) {
         Some(("v1beta1", "v1alpha1")) => to_v1beta1(value),
         _ if resource.is_in(events::GROUP) && version == 1 => events::to_core(value),
+        _ if resource.group == autoscaler::GROUP && version == 1 => autoscaler::to_v2(resource, value),
         // What came in as the storage version was pruned and filled when it was read.
         _ if version == 0 => value,
         _ => relabelled(resource, 0, value),

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::error::Cause;
 use crate::resource::Resource;
-use crate::{clock, crd, events, workloads};
+use crate::{clock, crd, events, stored, workloads};
 
 /// Defaults that every write fills in, since clients may leave them out of a PUT as well.
 pub(crate) fn apply(resource: &Resource, version: usize, object: &mut Value) {
@@ -27,7 +27,7 @@ pub(crate) fn apply(resource: &Resource, version: usize, object: &mut Value) {
         ("", "persistentvolumeclaims") => set(object, "spec", "volumeMode", "Filesystem".into()),
         ("networking.k8s.io", "networkpolicies") => network_policy(object),
         _ => {
-            workloads::apply(resource, object);
+            let _ = workloads::apply(resource, object) || stored::apply(resource, version, object);
         }
     }
 }
@@ -71,7 +71,7 @@ pub(crate) fn at_creation(resource: &Resource, object: &mut Value, address: impl
             object["status"] = node_status();
         }
         (crd::GROUP, _) => crd::complete(object),
-        _ if workloads::at_creation(resource, object) => {}
+        _ if workloads::at_creation(resource, object) || stored::at_creation(resource, object) => {}
         _ if resource.has_status => {
             object.as_object_mut().map(|o| o.remove("status"));
         }

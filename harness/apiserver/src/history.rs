@@ -476,13 +476,7 @@ mod tests {
 
     #[test]
     fn every_line_begins_with_the_name_of_its_event() {
-        let all = [
-            EventType::Added,
-            EventType::Modified,
-            EventType::Deleted,
-            EventType::Bookmark,
-            EventType::Error,
-        ];
+        let all = [EventType::Added, EventType::Modified, EventType::Deleted, EventType::Bookmark, EventType::Error];
         for kind in all {
             assert_eq!(opening(kind), format!("{{\"type\":\"{}\",\"object\":", kind.as_str()));
         }

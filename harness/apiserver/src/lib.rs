@@ -30,6 +30,7 @@ struct Readme;
 
 #[cfg(feature = "actors")]
 pub mod actors;
+mod autoscaler;
 mod body;
 mod budgets;
 mod cache;
@@ -68,6 +69,7 @@ mod server;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod store;
+mod stored;
 mod strategic;
 #[cfg(test)]
 mod support;

@@ -11,6 +11,7 @@ use crate::history::History;
 use crate::resource::Resource;
 use crate::response::Body;
 use crate::schema::builtin;
+use crate::typed;
 
 /// An answer under `/openapi`.
 pub(crate) fn answer(history: &History, parts: &[&str], accept: &str) -> Result<Response<Body>, ApiError> {
@@ -89,9 +90,8 @@ struct Place<'a> {
     version: &'a str,
 }
 
-/// Events have another shape in their second group.
-fn definition<'a>(place: Place<'a>) -> &'a str {
-    if place.group == "events.k8s.io" { "events.Event" } else { &place.resource.kind }
+fn definition(Place { resource, group, version }: Place<'_>) -> &str {
+    typed::definition(&format!("{group}/{version}"), &resource.kind)
 }
 
 /// `io.x-k8s.agents.v1beta1.Sandbox`.

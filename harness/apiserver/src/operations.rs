@@ -169,7 +169,7 @@ impl<'a> Operation<'a> {
         Subject { resource: self.resource, version: self.version, namespace: self.namespace(), name, author }
     }
 
-    /// The answer must be acceptable as JSON, and a body that is read must be JSON.
+    /// The answer must be acceptable in a format that this server has, and a body must be in one that it reads.
     fn check_media(&self, verb: Verb) -> Result<(), ApiError> {
         let mut lacking = None;
         let accepted = self.accept.is_empty()
@@ -179,7 +179,10 @@ impl<'a> Operation<'a> {
                     lacking = Some(media);
                     return false;
                 }
-                if base == "application/vnd.kubernetes.protobuf" {
+                if base == protobuf::MEDIA {
+                    if protobuf::shows(self.resource, self.version) && !table::asked(media) {
+                        return true;
+                    }
                     lacking.get_or_insert(media);
                 }
                 // Streams are never YAML.

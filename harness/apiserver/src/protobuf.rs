@@ -1,18 +1,20 @@
-//! Request bodies in protobuf, as Kubernetes' own clients send built-in types: four bytes, and an envelope that names
-//! the kind of the message in it. They are read into the JSON that says the same.
+//! Bodies in protobuf, as Kubernetes' own clients send built-in types: four bytes, and an envelope that names
+//! the kind of the message in it. They are read into the JSON that says the same, and answers are made of it.
 //!
 //! Source: "Kubernetes Protobuf encoding" in the Kubernetes API concepts.
 
+mod encode;
 mod numbers;
 mod wire;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderMap, HeaderValue, Response, header};
 use serde_json::{Map, Value};
 
 use crate::defaults::base64;
 use crate::error::ApiError;
 use crate::resource::Resource;
+use crate::response::Body;
 use crate::{clock, typed};
 use numbers::{Message, message, of_kind};
 use wire::{Broken, Field, Fields};
@@ -49,6 +51,52 @@ pub(crate) fn in_json(headers: &mut HeaderMap, body: Bytes) -> Bytes {
         }
         Err(_) => body,
     }
+}
+
+/// Whether objects of a type can be shown in protobuf. Custom resources have no messages.
+pub(crate) fn shows(resource: &Resource, version: usize) -> bool {
+    !resource.custom && of_kind(&resource.api_version(version), &resource.kind).is_some()
+}
+
+/// Whether protobuf is what the client wants first, of what can be had.
+pub(crate) fn preferred(accept: &str) -> bool {
+    let known = |media: &&str| {
+        let base = media.split(';').next().unwrap_or_default().trim();
+        match base {
+            // Tables have no message.
+            MEDIA => !media.contains("as=Table"),
+            "application/json" | "application/yaml" | "application/*" | "*/*" => true,
+            _ => false,
+        }
+    };
+    accept.split(',').map(str::trim).find(known).is_some_and(|media| media.starts_with(MEDIA))
+}
+
+/// A JSON answer in protobuf, with the headers changed to that: an object, or each event of a watch. What has no message
+/// stays as it is.
+pub(crate) fn in_protobuf(response: Response<Body>, stream: bool) -> Response<Body> {
+    let (mut head, body) = response.into_parts();
+    if head.headers.get(header::CONTENT_TYPE).is_none_or(|media| media != "application/json") {
+        return Response::from_parts(head, body);
+    }
+    if stream {
+        let media = HeaderValue::from_static("application/vnd.kubernetes.protobuf;stream=watch");
+        head.headers.insert(header::CONTENT_TYPE, media);
+        // Of an event that is torn apart nothing can be told.
+        let body = body.map(|whole| whole, |line| encode::event(&line).unwrap_or_default());
+        return Response::from_parts(head, body);
+    }
+    let body = body.mapped(|json| {
+        let value = serde_json::from_slice::<Value>(&json).ok();
+        match value.and_then(|value| encode::encode(&value)) {
+            Some(bytes) => {
+                head.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA));
+                bytes.into()
+            }
+            None => json,
+        }
+    });
+    Response::from_parts(head, body)
 }
 
 /// The answer to a body in protobuf that [`in_json`] could not read.

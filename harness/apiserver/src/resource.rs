@@ -283,6 +283,32 @@ pub(crate) fn registry(sandbox: SandboxVersions, webhook: bool) -> Vec<Resource>
             "all",
         ),
         short(status(generation(builtin("policy", "poddisruptionbudgets", "PodDisruptionBudget"))), &["pdb"]),
+        short(category(status(generation(builtin("apps", "daemonsets", "DaemonSet"))), "all"), &["ds"]),
+        builtin("apps", "controllerrevisions", "ControllerRevision"),
+        short(category(status(generation(builtin("batch", "cronjobs", "CronJob"))), "all"), &["cj"]),
+        short(
+            category(
+                fields(
+                    scales(status(generation(builtin("", "replicationcontrollers", "ReplicationController")))),
+                    const { &[FieldLabel { label: Cow::Borrowed("status.replicas"), absent: "0" }] },
+                ),
+                "all",
+            ),
+            &["rc"],
+        ),
+        generation(builtin("", "podtemplates", "PodTemplate")),
+        short(status(builtin("", "resourcequotas", "ResourceQuota")), &["quota"]),
+        short(builtin("", "limitranges", "LimitRange"), &["limits"]),
+        short(builtin("", "endpoints", "Endpoints"), &["ep"]),
+        Resource {
+            versions: vec!["v2".into(), "v1".into()],
+            ..short(
+                category(status(builtin("autoscaling", "horizontalpodautoscalers", "HorizontalPodAutoscaler")), "all"),
+                &["hpa"],
+            )
+        },
+        short(status(generation(builtin("networking.k8s.io", "ingresses", "Ingress"))), &["ing"]),
+        cluster(generation(builtin("networking.k8s.io", "ingressclasses", "IngressClass"))),
         builtin("rbac.authorization.k8s.io", "roles", "Role"),
         builtin("rbac.authorization.k8s.io", "rolebindings", "RoleBinding"),
         cluster(builtin("rbac.authorization.k8s.io", "clusterroles", "ClusterRole")),

@@ -105,7 +105,6 @@ fn unconvertible(
 /// Groups that a real server has and this one lacks. What is missing there is refused as unsupported, so that nobody
 /// takes a gap of this server for an empty cluster.
 pub(crate) const MISSING_GROUPS: &[&str] = &[
-    "autoscaling",
     "apiregistration.k8s.io",
     "admissionregistration.k8s.io",
     "certificates.k8s.io",
@@ -116,21 +115,8 @@ pub(crate) const MISSING_GROUPS: &[&str] = &[
 
 /// Types that a real server has and this one lacks, in groups that this one serves.
 pub(crate) const MISSING_TYPES: &[(&str, &[&str])] = &[
-    (
-        "",
-        &[
-            "bindings",
-            "componentstatuses",
-            "endpoints",
-            "limitranges",
-            "podtemplates",
-            "replicationcontrollers",
-            "resourcequotas",
-        ],
-    ),
-    ("apps", &["controllerrevisions", "daemonsets"]),
-    ("batch", &["cronjobs"]),
-    ("networking.k8s.io", &["ingressclasses", "ingresses", "ipaddresses", "servicecidrs"]),
+    ("", &["bindings", "componentstatuses"]),
+    ("networking.k8s.io", &["ipaddresses", "servicecidrs"]),
     (
         "storage.k8s.io",
         &["csidrivers", "csinodes", "csistoragecapacities", "volumeattachments", "volumeattributesclasses"],

@@ -480,6 +480,9 @@ impl ApiServer {
         }
         if prefers_yaml(text(header::ACCEPT)) {
             response = in_yaml(response);
+        } else if protobuf::shows(&resource, version) && protobuf::preferred(text(header::ACCEPT)) {
+            let stream = verb == Some(Verb::Watch) && response.status() == StatusCode::OK;
+            response = protobuf::in_protobuf(response, stream);
         }
         if resource.group == crd::GROUP && revision.is_some() {
             // Without a runtime, or when it ends, later requests see to it.

@@ -9,6 +9,20 @@ use crate::route::{MISSING_GROUPS, MISSING_TYPES};
 /// Types that are served in part, and how.
 const PARTIAL: &[(&str, &str)] = &[
     ("CustomResourceDefinition", "webhooks other than Sandbox's are treated as unreachable"),
+    ("ControllerRevision", "stored; its data may be changed"),
+    ("CronJob", "stored; no controller makes jobs"),
+    ("DaemonSet", "stored; no controller makes pods; changes of the template are not counted in its annotation"),
+    ("Endpoints", "stored; no controller fills it, and no warning says that it is deprecated"),
+    (
+        "HorizontalPodAutoscaler",
+        "stored; nothing is scaled by it; in the annotations of v1 metrics have the form of v2",
+    ),
+    ("Ingress", "stored; no controller serves it"),
+    ("IngressClass", "stored; no ingress gets a default class"),
+    ("LimitRange", "stored; pods do not get its defaults, and are not refused by it"),
+    ("PodTemplate", "stored"),
+    ("ReplicationController", "stored and scaled; no controller makes pods"),
+    ("ResourceQuota", "stored; nothing is counted, and nothing refused by it"),
     ("Deployment", "stored and scaled; no controller makes replica sets"),
     ("EndpointSlice", "stored; no controller fills it"),
     ("Job", "stored; no controller makes pods"),
@@ -92,7 +106,13 @@ const FEATURES: &[(&str, &[(&str, Level)])] = &[
                 Partial("tables: the columns' descriptions are empty for built-in types"),
             ),
             ("answers in YAML", Partial("single objects and lists")),
-            ("answers in protobuf or CBOR", Unsupported("protobuf alone: 406; with JSON beside it JSON is answered")),
+            (
+                "answers in protobuf",
+                Partial(
+                    "built-in types, also in watches; members that are new in 1.36 are left out; where a type has no message (custom resources, CustomResourceDefinition), JSON if the client takes it, else 406",
+                ),
+            ),
+            ("answers in CBOR", Unsupported("406 where only that is accepted")),
         ],
     ),
     (
@@ -106,7 +126,7 @@ const FEATURES: &[(&str, &[(&str, Level)])] = &[
             ("delete with preconditions, grace periods, finalizers, propagation; deletecollection", Supported),
             (
                 "bodies in protobuf, as client-go sends built-in types and options",
-                Partial("fields that are new in 1.36 are dropped; CustomResourceDefinition in protobuf: 501"),
+                Partial("members that are new in 1.36 are dropped; CustomResourceDefinition in protobuf: 501"),
             ),
             ("bodies in CBOR", Unsupported("415: clients fall back to JSON")),
         ],

@@ -2,6 +2,7 @@
 //! Tables").
 
 mod age;
+mod cells;
 mod columns;
 mod jsonpath;
 

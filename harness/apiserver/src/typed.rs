@@ -47,6 +47,15 @@ impl Type {
     }
 }
 
+/// The line of the table that describes a kind: some are other types in other groups and versions.
+pub(crate) fn definition<'a>(api_version: &str, kind: &'a str) -> &'a str {
+    match (api_version, kind) {
+        ("events.k8s.io/v1", "Event") => "events.Event",
+        ("autoscaling/v1", "HorizontalPodAutoscaler") => "autoscaling1.HorizontalPodAutoscaler",
+        _ => kind,
+    }
+}
+
 /// What a field of a type holds, as the table names it.
 pub(crate) fn kind(of: &str, field: &str) -> Option<&'static str> {
     TYPES[position(of)?].field(field).map(|(_, kind, _)| *kind)
@@ -82,10 +91,7 @@ pub(crate) fn fit(resource: &Resource, version: usize, object: &mut Value) -> Re
         }
         return Ok(unknown);
     }
-    let name = match &*resource.kind {
-        "Event" if resource.api_version(version) == "events.k8s.io/v1" => "events.Event",
-        kind => kind,
-    };
+    let name = definition(&resource.api_version(version), &resource.kind);
     // A type that the table lacks is taken as it comes.
     if let Some(of) = position(name) {
         structure(object, of, &Path::Root, &mut unknown)?;

@@ -46,6 +46,8 @@ enum Start {
 
 /// A watch without `timeoutSeconds` lives between one and two times this long on a stock server.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
+/// No clock reaches what some clients ask for.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 /// A watch from the present that saw events gets its first bookmark this early.
 const FIRST_BOOKMARK: Duration = Duration::from_millis(500);
@@ -77,7 +79,8 @@ impl Options {
             marker: bookmarks && matches!(start, Start::State { .. }),
             start,
             bookmarks,
-            timeout: timeout.map_or(DEFAULT_TIMEOUT, |seconds| Duration::from_secs(seconds.unsigned_abs())),
+            timeout: timeout
+                .map_or(DEFAULT_TIMEOUT, |seconds| Duration::from_secs(seconds.unsigned_abs()).min(LONGEST)),
         })
     }
 

@@ -48,6 +48,41 @@ pub(crate) fn apply(resource: &Resource, object: &mut Value) -> bool {
             }
             template(object, "Always");
         }
+        ("apps", "daemonsets") => {
+            spec(object, &[("updateStrategy", json!({"type": "RollingUpdate"})), ("revisionHistoryLimit", 10.into())]);
+            if object["spec"]["updateStrategy"]["type"] == "RollingUpdate" {
+                nested(
+                    object,
+                    "/spec/updateStrategy",
+                    "rollingUpdate",
+                    &[("maxUnavailable", 1.into()), ("maxSurge", 0.into())],
+                );
+            }
+            template(object, "Always");
+        }
+        ("", "replicationcontrollers") => {
+            spec(object, &[("replicas", 1.into())]);
+            let labels = object.pointer("/spec/template/metadata/labels").cloned();
+            if let Some(labels) = labels {
+                set(object, "metadata", "labels", labels.clone());
+                set(object, "spec", "selector", labels);
+            }
+            template(object, "Always");
+        }
+        ("", "podtemplates") => pod_template(object.get_mut("template"), "Always"),
+        ("batch", "cronjobs") => {
+            spec(
+                object,
+                &[
+                    ("concurrencyPolicy", "Allow".into()),
+                    ("suspend", false.into()),
+                    ("successfulJobsHistoryLimit", 3.into()),
+                    ("failedJobsHistoryLimit", 1.into()),
+                ],
+            );
+            nested(object, "/spec/jobTemplate", "metadata", &[]);
+            pod_template(object.pointer_mut("/spec/jobTemplate/spec/template"), "Never");
+        }
         ("batch", "jobs") => {
             spec(
                 object,
@@ -90,6 +125,16 @@ pub(crate) fn at_creation(resource: &Resource, object: &mut Value) -> bool {
         ("apps", "deployments") => object["status"] = json!({}),
         ("apps", "replicasets") => object["status"] = json!({"replicas": 0}),
         ("apps", "statefulsets") => object["status"] = json!({"replicas": 0, "availableReplicas": 0}),
+        ("apps", "daemonsets") => {
+            // How often the template was changed, as it was counted before types had generations.
+            set(object, "metadata", "annotations", json!({}));
+            set_in(object, "/metadata/annotations", "deprecated.daemonset.template.generation", "1".into());
+            object["status"] = json!({
+                "currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0,
+            });
+        }
+        ("", "replicationcontrollers") => object["status"] = json!({"replicas": 0}),
+        ("batch", "cronjobs") => object["status"] = json!({}),
         ("batch", "jobs") => {
             select_own_pods(object);
             object["status"] = json!({});
@@ -113,6 +158,13 @@ fn spec(object: &mut Value, values: &[(&str, Value)]) {
     }
 }
 
+/// Sets a member of the map at `pointer`.
+fn set_in(object: &mut Value, pointer: &str, member: &str, value: Value) {
+    if let Some(map) = object.pointer_mut(pointer).and_then(Value::as_object_mut) {
+        map.insert(member.to_owned(), value);
+    }
+}
+
 /// Fills a member of the map at `pointer`, which it makes if it is not there.
 fn nested(object: &mut Value, pointer: &str, member: &str, values: &[(&str, Value)]) {
     let Some(parent) = object.pointer_mut(pointer).and_then(Value::as_object_mut) else { return };
@@ -121,9 +173,13 @@ fn nested(object: &mut Value, pointer: &str, member: &str, values: &[(&str, Valu
     }
 }
 
-/// Pod templates get what pods get, but for what only admission adds. Jobs have no default restart policy.
 fn template(object: &mut Value, restart: &str) {
-    let Some(template) = object.pointer_mut("/spec/template").filter(|template| template.is_object()) else { return };
+    pod_template(object.pointer_mut("/spec/template"), restart);
+}
+
+/// Pod templates get what pods get, but for what only admission adds. Jobs have no default restart policy.
+fn pod_template(template: Option<&mut Value>, restart: &str) {
+    let Some(template) = template.filter(|template| template.is_object()) else { return };
     if let Some(template) = template.as_object_mut() {
         fill(template, &[("metadata", json!({}))]);
     }
@@ -210,6 +266,57 @@ mod tests {
                 "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600,
             })
         );
+    }
+
+    #[test]
+    fn templates_are_completed_wherever_they_stand() {
+        let pod = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}});
+        let table = [
+            ("daemonsets", json!({"spec": {"template": pod}}), "/spec/template", Some("Always")),
+            ("replicationcontrollers", json!({"spec": {"template": pod}}), "/spec/template", Some("Always")),
+            ("podtemplates", json!({"template": pod}), "/template", Some("Always")),
+            (
+                "cronjobs",
+                json!({"spec": {"jobTemplate": {"spec": {"template": pod}}}}),
+                "/spec/jobTemplate/spec/template",
+                None,
+            ),
+        ];
+        for (plural, mut object, pointer, restart) in table {
+            defaults::apply(&resource(plural), 0, &mut object);
+            let spec = object.pointer(pointer).expect("it was sent")["spec"].clone();
+            assert_eq!(spec["terminationGracePeriodSeconds"], 30, "{plural}");
+            assert_eq!(spec["containers"][0]["imagePullPolicy"], "IfNotPresent", "{plural}");
+            assert_eq!(spec["restartPolicy"].as_str(), restart, "{plural}");
+        }
+    }
+
+    #[test]
+    fn what_a_daemon_set_a_cron_job_and_a_replication_controller_leave_out_is_filled_in() {
+        let template = json!({"metadata": {"labels": {"a": "b"}}});
+        let filled = |plural: &str, spec: Value| {
+            let mut object = json!({"spec": spec});
+            defaults::apply(&resource(plural), 0, &mut object);
+            assert!(at_creation(&resource(plural), &mut object), "{plural}");
+            object
+        };
+        let set = filled("daemonsets", json!({}));
+        let rolling = json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}});
+        assert_eq!(set["spec"], json!({"updateStrategy": rolling, "revisionHistoryLimit": 10}));
+        assert_eq!(set["metadata"]["annotations"]["deprecated.daemonset.template.generation"], "1");
+        assert_eq!(set["status"]["desiredNumberScheduled"], 0);
+        let cron = filled("cronjobs", json!({"schedule": "* * * * *", "jobTemplate": {"spec": {}}}));
+        assert_eq!(
+            cron["spec"],
+            json!({
+                "schedule": "* * * * *", "jobTemplate": {"metadata": {}, "spec": {}}, "concurrencyPolicy": "Allow",
+                "suspend": false, "successfulJobsHistoryLimit": 3, "failedJobsHistoryLimit": 1,
+            })
+        );
+        let controller = filled("replicationcontrollers", json!({"template": template}));
+        assert_eq!(controller["spec"]["selector"], json!({"a": "b"}));
+        assert_eq!(controller["metadata"]["labels"], json!({"a": "b"}));
+        assert_eq!((&controller["spec"]["replicas"], &controller["status"]["replicas"]), (&json!(1), &json!(0)));
     }
 
     #[test]

@@ -113,7 +113,12 @@ fn preconditions_of_updates_fail_as_the_table_says() {
     let sandboxes = resource("sandboxes");
     let configmaps = resource("configmaps");
     let object = stored(&sandboxes, json!({}));
-    let map = Object::new(&configmaps, 5, json!({"metadata": {"name": "s", "namespace": "d", "uid": "u1"}}), EventType::Added);
+    let map = Object::new(
+        &configmaps,
+        5,
+        json!({"metadata": {"name": "s", "namespace": "d", "uid": "u1"}}),
+        EventType::Added,
+    );
     type Change = fn(&mut Value);
     type Row<'a> = (&'a Resource, &'a Object, &'a str, Change, bool, Option<u16>);
     let none: Change = |o| {

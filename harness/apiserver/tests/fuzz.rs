@@ -114,7 +114,7 @@ const PARAMETERS: [&str; 20] = [
     "includeObject",
 ];
 
-const VALUES: [&str; 30] = [
+const VALUES: [&str; 32] = [
     "",
     "0",
     "1",
@@ -122,6 +122,8 @@ const VALUES: [&str; 30] = [
     "-1",
     "true",
     "false",
+    "9223372036854775807",
+    "-9223372036854775808",
     "99999999999999999999",
     "1.5",
     "Exact",
@@ -159,7 +161,8 @@ const MEDIA: [&str; 9] = [
     "",
 ];
 
-const ACCEPTED: [&str; 8] = [
+const ACCEPTED: [&str; 9] = [
+    "application/vnd.kubernetes.protobuf",
     "application/json",
     "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
     "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
@@ -396,16 +399,27 @@ async fn send(server: &ApiServer, sent: &Sent) -> StatusCode {
     let response = server.clone().oneshot(request).await.expect("an answer");
     let (status, media) = (response.status(), response.headers().get(header::CONTENT_TYPE).cloned());
     let mut body = response.into_body();
+    let is = |wanted: &'static str| media == Some(HeaderValue::from_static(wanted));
     if http_body::Body::size_hint(&body).exact().is_none() {
-        // A watch: what there is to see now is one JSON line a frame.
+        // A watch: what there is to see now is one event a frame, as a line or with its length before it.
         while let Some(Some(frame)) = body.frame().now_or_never() {
             let line = frame.expect("no break").into_data().expect("data");
-            serde_json::from_slice::<Value>(&line).expect("an event");
+            if is("application/vnd.kubernetes.protobuf;stream=watch") {
+                let (length, event) = line.split_first_chunk::<4>().expect("a length");
+                assert_eq!(u32::from_be_bytes(*length) as usize, event.len());
+            } else {
+                serde_json::from_slice::<Value>(&line).expect("an event");
+            }
         }
         return status;
     }
     let bytes = body.collect().await.expect("whole").to_bytes();
-    let is = |wanted: &'static str| media == Some(HeaderValue::from_static(wanted));
+    if is("application/vnd.kubernetes.protobuf") {
+        assert!(bytes.starts_with(b"k8s\0"), "{bytes:?}");
+        let has = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
+        assert!(status.is_success() || has(b"Status") && has(b"Failure"), "{bytes:?}");
+        return status;
+    }
     let text = String::from_utf8(bytes.to_vec()).expect("text");
     if status.is_success() || status == StatusCode::NOT_MODIFIED || sent.method == "HEAD" {
         if is("application/json") && !text.is_empty() {

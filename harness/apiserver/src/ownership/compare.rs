@@ -261,8 +261,29 @@ pub(crate) fn blank(resource: &Resource, version: usize) -> Value {
             "spec": {"selector": null, "strategy": {}, "updateStrategy": {}, "serviceName": "", "template": {
                 "metadata": {"creationTimestamp": null}, "spec": {"containers": null},
             }},
+            "status": {
+                "currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0,
+            },
+        }),
+        ("batch", "cronjobs") => json!({
+            "spec": {"schedule": "", "jobTemplate": {"metadata": {"creationTimestamp": null}, "spec": {
+                "template": {"metadata": {"creationTimestamp": null}, "spec": {"containers": null}},
+            }}},
             "status": {},
         }),
+        ("", "podtemplates") => json!({
+            "template": {"metadata": {"creationTimestamp": null}, "spec": {"containers": null}},
+        }),
+        ("", "replicationcontrollers") => json!({"spec": {}, "status": {"replicas": 0}}),
+        ("", "resourcequotas") => json!({"spec": {}, "status": {}}),
+        ("", "limitranges") => json!({"spec": {"limits": null}}),
+        ("networking.k8s.io", "ingresses") => json!({"spec": {}, "status": {"loadBalancer": {}}}),
+        ("networking.k8s.io", "ingressclasses") => json!({"spec": {}}),
+        ("autoscaling", _) => json!({
+            "spec": {"scaleTargetRef": {"kind": "", "name": ""}, "maxReplicas": 0},
+            "status": {"desiredReplicas": 0, "currentMetrics": null},
+        }),
+        ("apps", "controllerrevisions") => json!({"revision": 0}),
         ("batch", "jobs") => json!({
             "spec": {"template": {"metadata": {"creationTimestamp": null}, "spec": {"containers": null}}},
             "status": {},

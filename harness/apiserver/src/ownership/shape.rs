@@ -219,6 +219,24 @@ static WORKLOAD: LazyLock<Shape> = LazyLock::new(|| {
     with(object([("selector", Shape::Atomic), ("template", template())]), object([("conditions", conditions())]))
 });
 
+/// A template of jobs.
+static CRON_JOB: LazyLock<Shape> = LazyLock::new(|| {
+    let job = object([("selector", Shape::Atomic), ("template", template())]);
+    with(object([("jobTemplate", object([("metadata", metadata()), ("spec", job)]))]), Shape::Plain)
+});
+
+static POD_TEMPLATE: LazyLock<Shape> = LazyLock::new(|| object([("template", template())]).with_metadata());
+
+static QUOTA: LazyLock<Shape> =
+    LazyLock::new(|| object([("spec", object([("scopeSelector", Shape::Atomic)]))]).with_metadata());
+
+static INGRESS: LazyLock<Shape> = LazyLock::new(|| {
+    let backend = object([("resource", Shape::Atomic)]);
+    object([("spec", object([("defaultBackend", backend)]))]).with_metadata()
+});
+
+static AUTOSCALER: LazyLock<Shape> = LazyLock::new(|| with(Shape::Plain, object([("conditions", conditions())])));
+
 static ROLE_BINDING: LazyLock<Shape> = LazyLock::new(|| object([("roleRef", Shape::Atomic)]).with_metadata());
 
 static DEFINITION: LazyLock<Shape> = LazyLock::new(|| {
@@ -246,7 +264,13 @@ pub(crate) fn of(resource: &Resource, version: usize) -> &Shape {
         ("networking.k8s.io", "networkpolicies") => &NETWORK_POLICY,
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => &ROLE_BINDING,
         (crd::GROUP, _) => &DEFINITION,
-        ("", "namespaces") | ("apps" | "batch" | "policy", _) => &WORKLOAD,
+        ("batch", "cronjobs") => &CRON_JOB,
+        ("", "podtemplates") => &POD_TEMPLATE,
+        ("", "resourcequotas") => &QUOTA,
+        ("networking.k8s.io", "ingresses") => &INGRESS,
+        ("autoscaling", _) => &AUTOSCALER,
+        ("apps", "controllerrevisions") => &OTHER,
+        ("", "namespaces" | "replicationcontrollers") | ("apps" | "batch" | "policy", _) => &WORKLOAD,
         _ => &OTHER,
     }
 }

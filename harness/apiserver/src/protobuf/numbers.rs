@@ -8,6 +8,8 @@
 
 use std::sync::{LazyLock, OnceLock};
 
+use crate::typed;
+
 static TABLE: &str = include_str!("numbers.txt");
 
 pub(crate) struct Message {
@@ -41,16 +43,19 @@ pub(crate) fn message(name: &str) -> Option<&'static Message> {
     MESSAGES.binary_search_by_key(&name, |message| message.name).ok().map(|at| &MESSAGES[at])
 }
 
-/// The message of a kind. Two groups have Events.
+/// The message of a kind.
 pub(crate) fn of_kind(api_version: &str, kind: &str) -> Option<&'static Message> {
-    let name = if (api_version, kind) == ("events.k8s.io/v1", "Event") { "events.Event" } else { kind };
-    message(name).filter(|message| matches!(message.api_version, "*") || message.api_version == api_version)
+    message(typed::definition(api_version, kind))
+        .filter(|message| matches!(message.api_version, "*") || message.api_version == api_version)
 }
 
 impl Message {
+    pub(crate) fn fields(&self) -> &[Numbered] {
+        self.fields.get_or_init(|| self.line.split(' ').filter_map(numbered).collect())
+    }
+
     pub(crate) fn field(&self, number: u64) -> Option<&Numbered> {
-        let fields = self.fields.get_or_init(|| self.line.split(' ').filter_map(numbered).collect());
-        fields.iter().find(|field| field.number == number)
+        self.fields().iter().find(|field| field.number == number)
     }
 }
 
@@ -70,7 +75,6 @@ fn numbered(text: &'static str) -> Option<Numbered> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::typed;
 
     #[test]
     fn the_table_is_sorted_and_each_of_its_fields_is_a_field_of_a_type() {
@@ -103,6 +107,7 @@ mod tests {
         let name = |api_version, kind| of_kind(api_version, kind).map(|message| message.name);
         assert_eq!(name("v1", "Event"), Some("Event"));
         assert_eq!(name("events.k8s.io/v1", "Event"), Some("events.Event"));
+        assert_eq!(name("autoscaling/v1", "HorizontalPodAutoscaler"), Some("autoscaling1.HorizontalPodAutoscaler"));
         assert_eq!(name("apps/v1", "Deployment"), Some("Deployment"));
         assert_eq!(name("authentication.k8s.io/v1", "TokenRequest"), Some("TokenRequest"));
         assert_eq!(name("apps/v1beta1", "Deployment"), None);

@@ -49,6 +49,51 @@ fn names_maps_and_bytes_become_members() {
     );
 }
 
+/// What a kube-apiserver 1.36 answered to a client that took nothing else.
+const RECORDED: &str = "azhzAAoPCgJ2MRIJQ29uZmlnTWFwEqEBCpYBCgZ5YW1sY20SABoCdHQiACokMTk0OWY4NzMtMGY4OC00NDkzLTk5MzItNWY4MGNiZTZhNzIyMgM0MDM4AEIICJafsdgGEACKAUwKCHJlY29yZGVyEgZVcGRhdGUaAnYxIggIlp+x2AYQADIIRmllbGRzVjE6HgoceyJmOmRhdGEiOnsiLiI6e30sImY6eCI6e319fUIAEgYKAXgSATEaACIA";
+
+#[test]
+fn a_recorded_answer_says_what_this_server_would_say_in_protobuf() {
+    let recorded = crate::defaults::from_base64(RECORDED).expect("base64");
+    let object = decode(&recorded).expect("an object");
+    let created = object["metadata"]["creationTimestamp"].clone();
+    assert_eq!(
+        object,
+        json!({
+            "kind": "ConfigMap", "apiVersion": "v1", "data": {"x": "1"},
+            "metadata": {
+                "name": "yamlcm", "namespace": "tt", "uid": "1949f873-0f88-4493-9932-5f80cbe6a722",
+                "resourceVersion": "403", "creationTimestamp": created,
+                "managedFields": [{
+                    "manager": "recorder", "operation": "Update", "apiVersion": "v1", "time": created,
+                    "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {".": {}, "f:x": {}}},
+                }],
+            },
+        })
+    );
+    let ours = encode::encode(&object).expect("a known kind");
+    assert_eq!(decode(&ours), Ok(object));
+    // Ours leaves out fields that hold nothing.
+    assert!(ours.len() < recorded.len(), "{} bytes", ours.len());
+}
+
+#[test]
+fn a_client_gets_protobuf_if_it_names_that_first() {
+    let table = [
+        ("application/vnd.kubernetes.protobuf", true),
+        ("application/vnd.kubernetes.protobuf,application/json", true),
+        ("application/vnd.kubernetes.protobuf;stream=watch, */*", true),
+        ("application/cbor, application/vnd.kubernetes.protobuf", true),
+        ("application/json, application/vnd.kubernetes.protobuf", false),
+        ("application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1, application/json", false),
+        ("*/*", false),
+        ("", false),
+    ];
+    for (accept, expected) in table {
+        assert_eq!(preferred(accept), expected, "{accept}");
+    }
+}
+
 #[test]
 fn a_zero_counts_where_absent_means_something_else() {
     // `replicas` may be absent and then is 1; `minReadySeconds` is 0 when it is absent.

@@ -1,7 +1,13 @@
 //! The columns of each type.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use super::cells::{
+    access_modes, autoscaler_targets, claim, containers, controller, count, created, created_at, endpoints,
+    event_count, external_ip, first_seen, hosts, images, involved, involved_object, job_completions, job_duration,
+    job_status, joined, last_seen, name, node_roles, node_status, number, or_na, or_none, or_unset, pairs,
+    phase_or_terminating, pod_ready, pod_restarts, pod_status, ports, quota, ready_of_wanted, role, source, text,
+};
 use super::{Column, age, jsonpath};
 use crate::resource::Resource;
 
@@ -227,248 +233,108 @@ fn builtin(group: &str, plural: &str) -> &'static [Row] {
             }),
             ("Age", "string", 0, created),
         ],
+        ("apps", "daemonsets") => &[
+            ("Name", "string", 0, name),
+            ("Desired", "integer", 0, |o, _| number(&o["status"]["desiredNumberScheduled"])),
+            ("Current", "integer", 0, |o, _| number(&o["status"]["currentNumberScheduled"])),
+            ("Ready", "integer", 0, |o, _| number(&o["status"]["numberReady"])),
+            ("Up-to-date", "integer", 0, |o, _| number(&o["status"]["updatedNumberScheduled"])),
+            ("Available", "integer", 0, |o, _| number(&o["status"]["numberAvailable"])),
+            ("Node Selector", "string", 0, |o, _| pairs(&o["spec"]["template"]["spec"]["nodeSelector"])),
+            ("Age", "string", 0, created),
+            ("Containers", "string", 1, containers),
+            ("Images", "string", 1, images),
+            ("Selector", "string", 1, |o, _| pairs(&o["spec"]["selector"]["matchLabels"])),
+        ],
+        ("apps", "controllerrevisions") => &[
+            ("Name", "string", 0, name),
+            ("Controller", "string", 0, controller),
+            ("Revision", "string", 0, |o, _| number(&o["revision"])),
+            ("Age", "string", 0, created),
+        ],
+        ("batch", "cronjobs") => &[
+            ("Name", "string", 0, name),
+            ("Schedule", "string", 0, |o, _| text(&o["spec"]["schedule"])),
+            ("Timezone", "string", 0, |o, _| or_none(&o["spec"]["timeZone"])),
+            ("Suspend", "boolean", 0, |o, _| if o["spec"]["suspend"] == true { "True".into() } else { "False".into() }),
+            ("Active", "integer", 0, |o, _| count(&o["status"]["active"]).into()),
+            ("Last Schedule", "string", 0, |o, now| match &o["status"]["lastScheduleTime"] {
+                Value::Null => "<none>".into(),
+                time => age::since(time, now).into(),
+            }),
+            ("Age", "string", 0, created),
+            ("Containers", "string", 1, |o, now| containers(&o["spec"]["jobTemplate"], now)),
+            ("Images", "string", 1, |o, now| images(&o["spec"]["jobTemplate"], now)),
+            ("Selector", "string", 1, |o, _| pairs(&o["spec"]["jobTemplate"]["spec"]["selector"]["matchLabels"])),
+        ],
+        ("", "replicationcontrollers") => &[
+            ("Name", "string", 0, name),
+            ("Desired", "integer", 0, |o, _| number(&o["spec"]["replicas"])),
+            ("Current", "integer", 0, |o, _| number(&o["status"]["replicas"])),
+            ("Ready", "integer", 0, |o, _| number(&o["status"]["readyReplicas"])),
+            ("Age", "string", 0, created),
+            ("Containers", "string", 1, containers),
+            ("Images", "string", 1, images),
+            ("Selector", "string", 1, |o, _| pairs(&o["spec"]["selector"])),
+        ],
+        ("", "podtemplates") => &[
+            ("Name", "string", 0, name),
+            ("Containers", "string", 0, |o, _| {
+                joined(&o["template"]["spec"]["containers"], |container| jsonpath::text(&container["name"]))
+            }),
+            ("Images", "string", 0, |o, _| {
+                joined(&o["template"]["spec"]["containers"], |container| jsonpath::text(&container["image"]))
+            }),
+            ("Pod Labels", "string", 0, |o, _| pairs(&o["template"]["metadata"]["labels"])),
+        ],
+        ("", "resourcequotas") => &[
+            ("Name", "string", 0, name),
+            ("Request", "string", 0, |o, _| quota(o, false)),
+            ("Limit", "string", 0, |o, _| quota(o, true)),
+            ("Age", "string", 0, created),
+        ],
+        ("", "endpoints") => &[
+            ("Name", "string", 0, name),
+            ("Endpoints", "string", 0, |o, _| endpoints(&o["subsets"])),
+            ("Age", "string", 0, created),
+        ],
+        ("autoscaling", "horizontalpodautoscalers") => &[
+            ("Name", "string", 0, name),
+            ("Reference", "string", 0, |o, _| {
+                let target = &o["spec"]["scaleTargetRef"];
+                format!("{}/{}", jsonpath::text(&target["kind"]), jsonpath::text(&target["name"])).into()
+            }),
+            ("Targets", "string", 0, autoscaler_targets),
+            ("MinPods", "string", 0, |o, _| or_unset(&o["spec"]["minReplicas"])),
+            ("MaxPods", "integer", 0, |o, _| number(&o["spec"]["maxReplicas"])),
+            ("Replicas", "integer", 0, |o, _| number(&o["status"]["currentReplicas"])),
+            ("Age", "string", 0, created),
+        ],
+        ("networking.k8s.io", "ingresses") => &[
+            ("Name", "string", 0, name),
+            ("Class", "string", 0, |o, _| or_none(&o["spec"]["ingressClassName"])),
+            ("Hosts", "string", 0, hosts),
+            ("Address", "string", 0, |o, _| {
+                let addresses = o["status"]["loadBalancer"]["ingress"].as_array();
+                let one = |at: &Value| at["ip"].as_str().or_else(|| at["hostname"].as_str()).map(str::to_owned);
+                addresses.into_iter().flatten().filter_map(one).collect::<Vec<_>>().join(",").into()
+            }),
+            ("Ports", "string", 0, |o, _| if count(&o["spec"]["tls"]) > 0 { "80, 443".into() } else { "80".into() }),
+            ("Age", "string", 0, created),
+        ],
+        ("networking.k8s.io", "ingressclasses") => &[
+            ("Name", "string", 0, name),
+            ("Controller", "string", 0, |o, _| text(&o["spec"]["controller"])),
+            ("Parameters", "string", 0, |o, _| match &o["spec"]["parameters"] {
+                Value::Null => "<none>".into(),
+                parameters => {
+                    let group = parameters["apiGroup"].as_str().map(|group| format!(".{group}")).unwrap_or_default();
+                    let (kind, name) = (jsonpath::text(&parameters["kind"]), jsonpath::text(&parameters["name"]));
+                    format!("{kind}{group}/{name}").into()
+                }
+            }),
+            ("Age", "string", 0, created),
+        ],
         _ => OTHERS,
     }
-}
-
-fn name(object: &Value, _: u64) -> Value {
-    text(&object["metadata"]["name"])
-}
-
-fn created(object: &Value, now: u64) -> Value {
-    age::since(&object["metadata"]["creationTimestamp"], now).into()
-}
-
-fn created_at(object: &Value, _: u64) -> Value {
-    text(&object["metadata"]["creationTimestamp"])
-}
-
-fn text(value: &Value) -> Value {
-    if value.is_null() { "".into() } else { jsonpath::text(value).into() }
-}
-
-fn or(value: &Value, otherwise: &str) -> Value {
-    match value {
-        Value::Null => otherwise.into(),
-        Value::String(text) if text.is_empty() => otherwise.into(),
-        value => jsonpath::text(value).into(),
-    }
-}
-
-fn or_none(value: &Value) -> Value {
-    or(value, "<none>")
-}
-
-fn or_unset(value: &Value) -> Value {
-    or(value, "<unset>")
-}
-
-fn or_na(value: &Value) -> Value {
-    or(value, "N/A")
-}
-
-fn number(value: &Value) -> Value {
-    value.as_i64().unwrap_or(0).into()
-}
-
-fn count(value: &Value) -> usize {
-    value.as_object().map_or_else(|| value.as_array().map_or(0, Vec::len), serde_json::Map::len)
-}
-
-fn joined(list: &Value, one: impl Fn(&Value) -> String) -> Value {
-    let all: Vec<String> = list.as_array().into_iter().flatten().map(one).collect();
-    if all.is_empty() { "<none>".into() } else { all.join(",").into() }
-}
-
-fn pairs(map: &Value) -> Value {
-    let all: Vec<String> =
-        map.as_object().into_iter().flatten().map(|(key, value)| format!("{key}={}", jsonpath::text(value))).collect();
-    if all.is_empty() { "<none>".into() } else { all.join(",").into() }
-}
-
-fn pod_ready(pod: &Value, _: u64) -> Value {
-    let ready =
-        pod["status"]["containerStatuses"].as_array().into_iter().flatten().filter(|c| c["ready"] == true).count();
-    format!("{ready}/{}", count(&pod["spec"]["containers"])).into()
-}
-
-/// The phase, or what better tells why the pod is in it.
-fn pod_status(pod: &Value, _: u64) -> Value {
-    if pod["metadata"].get("deletionTimestamp").is_some() {
-        return "Terminating".into();
-    }
-    let statuses = pod["status"]["containerStatuses"].as_array();
-    let reason = statuses.into_iter().flatten().find_map(|container| {
-        let state = &container["state"];
-        state["waiting"]["reason"].as_str().or_else(|| state["terminated"]["reason"].as_str())
-    });
-    let own = pod["status"]["reason"].as_str();
-    let gated = pod.pointer("/spec/schedulingGates/0").is_some().then_some("SchedulingGated");
-    reason.or(own).or(gated).map_or_else(|| text(&pod["status"]["phase"]), Value::from)
-}
-
-fn pod_restarts(pod: &Value, _: u64) -> Value {
-    let statuses = pod["status"]["containerStatuses"].as_array();
-    let all: i64 = statuses.into_iter().flatten().filter_map(|container| container["restartCount"].as_i64()).sum();
-    all.to_string().into()
-}
-
-fn external_ip(service: &Value, _: u64) -> Value {
-    match service["spec"]["type"].as_str() {
-        Some("ExternalName") => text(&service["spec"]["externalName"]),
-        Some("LoadBalancer") => {
-            let ingress = joined(&service["status"]["loadBalancer"]["ingress"], |i| jsonpath::text(&i["ip"]));
-            if ingress == "<none>" { "<pending>".into() } else { ingress }
-        }
-        _ => joined(&service["spec"]["externalIPs"], jsonpath::text),
-    }
-}
-
-fn ports(service: &Value, _: u64) -> Value {
-    joined(&service["spec"]["ports"], |port| {
-        let node = port["nodePort"].as_i64().map(|node| format!(":{node}")).unwrap_or_default();
-        format!("{}{node}/{}", port["port"], port["protocol"].as_str().unwrap_or("TCP"))
-    })
-}
-
-fn node_status(node: &Value, _: u64) -> Value {
-    let conditions = node["status"]["conditions"].as_array();
-    let ready = conditions.into_iter().flatten().find(|condition| condition["type"] == "Ready");
-    let mut status = match ready.and_then(|ready| ready["status"].as_str()) {
-        Some("True") => "Ready".to_owned(),
-        Some(_) => "NotReady".to_owned(),
-        None => "Unknown".to_owned(),
-    };
-    if node["spec"]["unschedulable"] == true {
-        status.push_str(",SchedulingDisabled");
-    }
-    status.into()
-}
-
-fn node_roles(node: &Value, _: u64) -> Value {
-    let labels = node["metadata"]["labels"].as_object();
-    let roles: Vec<&str> =
-        labels.into_iter().flatten().filter_map(|(key, _)| key.strip_prefix("node-role.kubernetes.io/")).collect();
-    if roles.is_empty() { "<none>".into() } else { roles.join(",").into() }
-}
-
-fn phase_or_terminating(object: &Value, _: u64) -> Value {
-    if object["metadata"].get("deletionTimestamp").is_some() {
-        "Terminating".into()
-    } else {
-        text(&object["status"]["phase"])
-    }
-}
-
-fn access_modes(modes: &Value) -> Value {
-    let short = |mode: &Value| match mode.as_str() {
-        Some("ReadWriteOnce") => "RWO",
-        Some("ReadOnlyMany") => "ROX",
-        Some("ReadWriteMany") => "RWX",
-        Some("ReadWriteOncePod") => "RWOP",
-        _ => "",
-    };
-    modes.as_array().into_iter().flatten().map(short).collect::<Vec<_>>().join(",").into()
-}
-
-fn claim(volume: &Value, _: u64) -> Value {
-    match (volume["spec"]["claimRef"]["namespace"].as_str(), volume["spec"]["claimRef"]["name"].as_str()) {
-        (Some(namespace), Some(name)) => format!("{namespace}/{name}").into(),
-        _ => "".into(),
-    }
-}
-
-fn seen(event: &Value, times: &[&str], now: u64) -> Value {
-    let time = times.iter().map(|name| &event[*name]).find(|time| time.is_string());
-    age::since(time.unwrap_or(&Value::Null), now).into()
-}
-
-fn last_seen(event: &Value, now: u64) -> Value {
-    let series = &event["series"]["lastObservedTime"];
-    if series.is_string() {
-        return age::since(series, now).into();
-    }
-    seen(event, &["lastTimestamp", "deprecatedLastTimestamp", "eventTime", "firstTimestamp"], now)
-}
-
-fn first_seen(event: &Value, now: u64) -> Value {
-    seen(event, &["firstTimestamp", "deprecatedFirstTimestamp", "eventTime"], now)
-}
-
-fn event_count(event: &Value) -> Value {
-    let counts = [&event["series"]["count"], &event["count"], &event["deprecatedCount"]];
-    counts.into_iter().find(|count| count.is_i64()).cloned().unwrap_or_else(|| 1.into())
-}
-
-/// Who reports: the component, and where it runs.
-fn source(event: &Value, _: u64) -> Value {
-    let part = |pairs: [(&str, &str); 2], reporting: &str| {
-        let old = pairs.iter().filter_map(|(object, member)| event[*object][*member].as_str());
-        let all = old.chain(event[reporting].as_str()).find(|text| !text.is_empty());
-        all.unwrap_or_default().to_owned()
-    };
-    let component = part([("source", "component"), ("deprecatedSource", "component")], "reportingComponent");
-    let component = if component.is_empty() {
-        event["reportingController"].as_str().unwrap_or_default().to_owned()
-    } else {
-        component
-    };
-    let host = part([("source", "host"), ("deprecatedSource", "host")], "reportingInstance");
-    if host.is_empty() { component.into() } else { format!("{component}, {host}").into() }
-}
-
-fn involved_object(event: &Value) -> &Value {
-    if event["regarding"].is_object() { &event["regarding"] } else { &event["involvedObject"] }
-}
-
-fn involved(event: &Value, _: u64) -> Value {
-    let object = involved_object(event);
-    let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
-    format!("{kind}/{}", object["name"].as_str().unwrap_or_default()).into()
-}
-
-fn ready_of_wanted(workload: &Value, _: u64) -> Value {
-    let wanted = workload["spec"]["replicas"].as_i64().unwrap_or(0);
-    format!("{}/{wanted}", workload["status"]["readyReplicas"].as_i64().unwrap_or(0)).into()
-}
-
-fn containers(workload: &Value, _: u64) -> Value {
-    joined(&workload["spec"]["template"]["spec"]["containers"], |container| jsonpath::text(&container["name"]))
-}
-
-fn images(workload: &Value, _: u64) -> Value {
-    joined(&workload["spec"]["template"]["spec"]["containers"], |container| jsonpath::text(&container["image"]))
-}
-
-fn job_status(job: &Value, _: u64) -> Value {
-    let conditions = job["status"]["conditions"].as_array();
-    let done = conditions
-        .into_iter()
-        .flatten()
-        .find(|c| c["status"] == "True" && (c["type"] == "Complete" || c["type"] == "Failed"));
-    match done {
-        Some(condition) => text(&condition["type"]),
-        None if job["metadata"].get("deletionTimestamp").is_some() => "Terminating".into(),
-        None if job["spec"]["suspend"] == true => "Suspended".into(),
-        None => "Running".into(),
-    }
-}
-
-fn job_completions(job: &Value, _: u64) -> Value {
-    let wanted = job["spec"]["completions"].as_i64().unwrap_or(1);
-    format!("{}/{wanted}", job["status"]["succeeded"].as_i64().unwrap_or(0)).into()
-}
-
-fn job_duration(job: &Value, now: u64) -> Value {
-    let start = &job["status"]["startTime"];
-    if start.is_null() {
-        return "".into();
-    }
-    let end = job["status"]["completionTime"].as_str().and_then(crate::delete::parse_seconds).unwrap_or(now);
-    age::since(start, end).into()
-}
-
-fn role(binding: &Value, _: u64) -> Value {
-    let role = &binding["roleRef"];
-    json!(format!("{}/{}", role["kind"].as_str().unwrap_or_default(), role["name"].as_str().unwrap_or_default()))
 }

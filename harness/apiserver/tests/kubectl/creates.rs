@@ -80,14 +80,48 @@ fn the_surroundings_of_workloads_are_created() {
 }
 
 #[test]
+fn quotas_ingresses_cron_jobs_and_autoscalers_are_created_and_shown() {
+    let rig = rig!();
+    let shown = |of: &str| {
+        let lines = rig.ok(&format!("get {of} --no-headers"));
+        lines.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    rig.ok("create quota q --hard=cpu=1,pods=2,limits.cpu=3");
+    assert_eq!(object(&rig, "quota q")["spec"]["hard"], json!({"cpu": "1", "pods": "2", "limits.cpu": "3"}));
+    assert_eq!(shown("quota q")[..7], ["q", "cpu:", "0/1,", "pods:", "0/2", "limits.cpu:", "0/3"]);
+    // `describe` shows what a controller has put into the status: nothing yet.
+    assert!(rig.ok("describe quota q").starts_with("Name:"));
+
+    rig.ok("create ingress i --class=nginx --rule=example.org/a*=svc:80,tls=cert");
+    let ingress = object(&rig, "ingress i");
+    assert_eq!(ingress["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]["port"], json!({"number": 80}));
+    assert_eq!(shown("ingress i")[..5], ["i", "nginx", "example.org", "80,", "443"]);
+    assert!(rig.ok("describe ingress i").contains("example.org"));
+
+    rig.ok("create cronjob c --image=img:1 --schedule=@daily -- date");
+    let cron = object(&rig, "cronjob c");
+    assert_eq!(cron["spec"]["jobTemplate"]["spec"]["template"]["spec"]["restartPolicy"], "OnFailure");
+    assert_eq!((&cron["spec"]["concurrencyPolicy"], &cron["spec"]["suspend"]), (&"Allow".into(), &false.into()));
+    assert_eq!(shown("cronjob c")[..5], ["c", "@daily", "<none>", "False", "0"]);
+    rig.ok("create job now --from=cronjob/c");
+    assert_eq!(object(&rig, "job now")["metadata"]["ownerReferences"][0]["kind"], "CronJob");
+
+    rig.ok("create deployment d --image=img:1");
+    rig.ok("autoscale deployment d --min=2 --max=5 --cpu-percent=70");
+    let scaler = object(&rig, "horizontalpodautoscalers.v2.autoscaling d");
+    assert_eq!(scaler["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"], 70);
+    assert_eq!((&scaler["spec"]["minReplicas"], &scaler["spec"]["maxReplicas"]), (&2.into(), &5.into()));
+    let old = object(&rig, "horizontalpodautoscalers.v1.autoscaling d");
+    assert_eq!(old["spec"]["targetCPUUtilizationPercentage"], 70);
+    assert_eq!(shown("hpa d")[..4], ["d", "Deployment/d", "cpu:", "<unknown>/70%"]);
+    assert!(rig.ok("describe hpa d").contains("Deployment/d"));
+}
+
+#[test]
 fn types_that_are_missing_are_refused_by_name() {
     let rig = rig!();
-    for (arguments, what) in [
-        ("create quota q --hard=cpu=1", "resourcequotas"),
-        ("create ingress i --rule=a/b=svc:80", "ingresses"),
-        ("create cronjob c --image=x --schedule=@daily", "cronjobs"),
-    ] {
-        let said = rig.fails(arguments);
-        assert!(said.contains("does not support the resource") && said.contains(what), "{arguments}: {said}");
+    for (group, what) in [("storage.k8s.io", "csidrivers"), ("certificates.k8s.io", "certificatesigningrequests")] {
+        let said = rig.fails(&format!("get --raw /apis/{group}/v1/{what}"));
+        assert!(said.contains("does not support the resource") && said.contains(what), "{what}: {said}");
     }
 }
