@@ -67,7 +67,7 @@ remedies! {
         "A row whose create was never bound to its compute takes the identity from the driver's snapshot.",
         "crash between the driver's create and the binding of its result";
     StoppedNeedsNoPod = "stopped-needs-no-pod", RECOMMENDED,
-        "A snapshot ends a stop only if the workload Pod is gone, not if the resource says Suspended while it still ends.",
+        "A snapshot makes a row Stopped only if the workload Pod is gone, not if the resource says Suspended while it still ends.",
         "NVIDIA/OpenShell#2820, with agent-sandbox v0.5.0 to v0.5.3";
     UnchangedIsNotWritten = "unchanged-is-not-written", PROPOSED,
         "A snapshot that changes nothing of a row does not write it, so its version stays.",
@@ -84,6 +84,21 @@ remedies! {
     InstalledCreateIsKept = "installed-create-is-kept", RECOMMENDED,
         "The driver suspends a stale create whose Pods were installed; before, it deleted it with its volume, though it may be Ready.",
         "found by crash-after-every-write";
+    SweepRedrives = "sweep-redrives", RECOMMENDED,
+        "The sweep drives a stop or start of which two sweeps in a row see nothing; before, only the next start of a gateway did.",
+        "found by sweep lifecycle: Stopping or Starting until somebody asks again, after a call that met no driver";
+    DeleteEndsWithItsResource = "delete-ends-with-its-resource", RECOMMENDED,
+        "The gateway that asked for a delete removes the row once the resource is gone; before, that was left to the lease holder's watch.",
+        "found by sweep restart-stopped-sandbox with two replicas: Deleting until the sweep's grace is over";
+    EndedPodIsLost = "ended-pod-is-lost", RECOMMENDED,
+        "The driver suspends a sandbox whose Pod has ended, during a bootstrap too; before, a session kept its row Ready over it.",
+        "found by sweep lifecycle: Ready without a workload after an eviction";
+    SessionWaitsForCreate = "session-waits-for-create", RECOMMENDED,
+        "A supervisor's session is taken only once the create is over; before, a Ready sandbox could vanish with a create that fails late.",
+        "found by sweep lifecycle: a volume deleted after Ready";
+    LostCreateIsTakenBack = "lost-create-is-taken-back", RECOMMENDED,
+        "The driver deletes a resource whose creation got no clear answer; before, its name was taken until it was given up after 300 s.",
+        "found by exhaust restart-stopped-sandbox: a client that creates again is refused for five minutes";
     SuspensionSaysWhy = "suspension-says-why", PROPOSED,
         "The driver notes on the resource why a lost dependency suspended it, and publishes that as a condition.",
         "NVIDIA/OpenShell#4371";

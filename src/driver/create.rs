@@ -1,5 +1,5 @@
 //! CreateSandbox and its validation.
-use super::error::DriverError;
+use super::error::{CallError, DriverError};
 use super::kube_calls::{Change, PODS, SERVICES, sandboxes};
 use super::markers;
 use super::names::{MAX_NAME, RuntimeIdentity, is_dns_label};
@@ -8,7 +8,8 @@ use super::resource::{Metadata, Sandbox};
 use super::workspace::security_range;
 use super::{Config, Driver, Mode, now_ms, random_token};
 use crate::pb::compute::{DriverSandbox, DriverSandboxSpec};
-use kube::api::DeleteParams;
+use crate::remedy::Remedy;
+use kube::api::{DeleteParams, Preconditions};
 use std::sync::Arc;
 
 /// Who the sandbox of this request will be.
@@ -76,7 +77,15 @@ impl Driver {
             log_level: spec.log_level.clone(),
             epoch: self.epoch(spec.lifecycle_epoch),
         };
-        let created = self.create_resource(&launch, workload(spec, security)).await?;
+        let created = match self.create_resource(&launch, workload(spec, security)).await {
+            Ok(created) => created,
+            Err(e) => {
+                if e.leaves_open() && self.config.remedies.has(Remedy::LostCreateIsTakenBack) {
+                    self.take_back(&launch).await;
+                }
+                return Err(e.into());
+            }
+        };
         launch.sandbox_uid = created.uid().to_owned();
         match self.furnish(&launch).await {
             Ok(supervisor_uid) => {
@@ -96,12 +105,29 @@ impl Driver {
         }
     }
 
-    async fn create_resource(&self, launch: &Launch, workload: Workload) -> Result<Sandbox, DriverError> {
+    /// Deletes the resource of this launch if it was made although nobody said so. Should that fail, or should it be made
+    /// later still, the reconcile gives it up when it is stale.
+    async fn take_back(&self, launch: &Launch) {
+        let found = match self.find(&launch.who.id).await {
+            Ok(found) => found,
+            Err(e) => return tracing::warn!(error = %e, "whether a resource was made could not be read"),
+        };
+        for made in found {
+            let params = DeleteParams::background()
+                .preconditions(Preconditions { uid: Some(made.uid().to_owned()), resource_version: None });
+            let (ns, resource) = (Some(made.namespace()), made.name());
+            if let Err(e) = self.kube.delete(sandboxes(launch.version), ns, resource, &params).await {
+                tracing::warn!(error = %e, "the resource of a lost create could not be deleted");
+            }
+        }
+    }
+
+    async fn create_resource(&self, launch: &Launch, workload: Workload) -> Result<Sandbox, CallError> {
         let process = serde_json::to_string(&launch.main_process).expect("strings and bools have a JSON text");
         let marks =
             markers::create_preparing(now_ms(), &launch.generation, &process, &launch.log_level).of_epoch(launch.epoch);
         let object = objects::sandbox(&self.config, launch, &workload, marks);
-        Ok(self.kube.create(sandboxes(launch.version), Some(&launch.who.namespace), &object).await?)
+        self.kube.create(sandboxes(launch.version), Some(&launch.who.namespace), &object).await
     }
 
     /// Everything after the resource: companions, the run switch, the first generation. The supervisor Pod's uid.

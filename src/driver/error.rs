@@ -98,6 +98,13 @@ impl CallError {
     pub fn is_already_exists(&self) -> bool {
         matches!(self, CallError::Refused { code: 409, reason, .. } if reason == "AlreadyExists")
     }
+    /// The request may have been carried out all the same: there was no answer, or one that says nothing of that.
+    pub fn leaves_open(&self) -> bool {
+        match self {
+            CallError::Refused { code, .. } => *code == 0 || *code >= 500,
+            CallError::TimedOut { .. } | CallError::Failed { .. } => true,
+        }
+    }
     /// A precondition or an optimistic lock failed.
     pub fn is_conflict(&self) -> bool {
         matches!(self, CallError::Refused { code: 409, .. }) && !self.is_already_exists()

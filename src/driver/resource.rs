@@ -213,6 +213,10 @@ impl Pod {
         let ready = |s: &PodStatus| s.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True");
         !self.is_terminating() && self.status.as_ref().is_some_and(ready)
     }
+    /// Have all its containers ended for good?
+    pub fn has_ended(&self) -> bool {
+        self.status.as_ref().is_some_and(|s| matches!(s.phase.as_str(), "Succeeded" | "Failed"))
+    }
     /// Is the object with this uid its controller?
     pub fn is_controlled_by(&self, uid: &str) -> bool {
         let owners = self.metadata.owner_references.as_deref().unwrap_or_default();

@@ -22,7 +22,7 @@ use super::rows::{By, Rows};
 use super::sessions::Sessions;
 use super::snapshot::{self, Context, Verdict};
 use super::store::{Store, StoreError};
-use super::sweep::Empty;
+use super::sweep::Sightings;
 
 /// One gateway process.
 pub(crate) struct Gateway {
@@ -34,7 +34,9 @@ pub(crate) struct Gateway {
     pub(crate) mutations: KeyedLocks,
     pub(crate) sessions: Sessions,
     /// Provisioning rows that the last sweeps found off and empty.
-    pub(crate) empty: Empty,
+    pub(crate) empty: Sightings,
+    /// Stopping and Starting rows of whose operation the last sweeps saw nothing.
+    pub(crate) forgotten: Sightings,
     /// Under which name this process takes the lease: another one after each start.
     pub(crate) holder: String,
     /// Does it hold the lease?
@@ -53,7 +55,8 @@ impl Gateway {
                 false => KeyedLocks::one_for_all(),
             },
             sessions: Sessions::default(),
-            empty: Empty::default(),
+            empty: Sightings::default(),
+            forgotten: Sightings::default(),
             holder: format!("{}/{}", config.replica, uuid::Uuid::new_v4()),
             holds_lease: watch::Sender::new(!config.shared),
             config,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tonic::Status;
+use tonic::{Code, Status};
 
 use crate::pb::compute::DeleteSandboxRequest;
 use crate::pb::openshell::{Sandbox, SandboxPhase, delete_sandbox_response::Outcome};
@@ -26,7 +26,7 @@ fn deleting(row: &mut Sandbox, now_ms: i64) {
 }
 
 impl Gateway {
-    /// Deletes a sandbox: its row is removed at once if there is nothing to delete, else when the driver says so.
+    /// Deletes a sandbox: its row is removed once there is nothing to delete any more, else when the driver says so.
     pub(crate) async fn delete(
         self: &Arc<Self>,
         workspace: &str,
@@ -74,8 +74,16 @@ impl Gateway {
         drop(held);
         match deleted {
             Ok(reply) if reply.get_ref().deleted => {
-                let gone = self.rows.get(id).map_err(failed)?.is_none();
-                Ok(if gone { Outcome::Completed } else { Outcome::Accepted })
+                if self.rows.get(id).map_err(failed)?.is_none() {
+                    return Ok(Outcome::Completed);
+                }
+                // Who watches the driver will hear of it, but that may be another process, whose watch begins too late.
+                let ends_it = self.config.remedies.has(Remedy::DeleteEndsWithItsResource);
+                if !ends_it || !self.is_gone(&marked).await {
+                    return Ok(Outcome::Accepted);
+                }
+                self.remove_while_deleting(id).await.map_err(failed)?;
+                Ok(Outcome::Completed)
             }
             Ok(_) => {
                 self.remove_while_deleting(id).await.map_err(failed)?;
@@ -88,7 +96,12 @@ impl Gateway {
         }
     }
 
-    /// The driver had nothing to delete: removes the row, unless somebody took it out of Deleting.
+    /// Does the driver say, now, that there is no such compute?
+    async fn is_gone(&self, row: &Sandbox) -> bool {
+        matches!(self.live(row.id(), row.name()).await, Err(status) if status.code() == Code::NotFound)
+    }
+
+    /// There is nothing to delete any more: removes the row, unless somebody took it out of Deleting.
     async fn remove_while_deleting(&self, id: &str) -> Result<(), StoreError> {
         let _lock = self.mutations.lock(id).await;
         let mut attempt = 0;

@@ -277,6 +277,9 @@ impl Gateway {
             if !hello.token.is_empty() && hello.token != row.annotation(TOKEN_ID) {
                 return Err(Status::unauthenticated("the supervisor's token belongs to another run of the sandbox"));
             }
+            if self.waits_for_create(&row) {
+                return Err(Status::unavailable("the create of the sandbox is not over"));
+            }
             if admission::session(&row, &hello.instance_id)? == Admitted::Connect {
                 let change = |row: &mut Sandbox| connected(row, &hello.instance_id, self.rows.now_ms());
                 match self.rows.update(By::Session, "session-connect", id, row.version(), change) {
@@ -292,6 +295,15 @@ impl Gateway {
         // The channel is new and has room.
         let _ = outgoing.try_send(Ok(frame(gateway_frame::Frame::Accepted(HelloAccepted {}))));
         Ok(ended)
+    }
+
+    /// Is a create of this process still at work on the row? Should it fail, it takes the compute back with all that is
+    /// in it; so nobody may use it yet (remedy `session-waits-for-create`). Supervisors try again.
+    fn waits_for_create(&self, row: &Sandbox) -> bool {
+        // All others that hold the gate for long have moved the row out of Provisioning first.
+        self.config.remedies.has(Remedy::SessionWaitsForCreate)
+            && row.phase() == SandboxPhase::Provisioning
+            && self.gates.try_lock(row.id()).is_none()
     }
 
     /// A session has ended: a Ready sandbox is usable no longer, unless another session serves it.

@@ -80,15 +80,16 @@ pub fn verdict(row: &Sandbox, snapshot: &DriverSandbox, cx: &Context) -> Verdict
     use Verdict::{NotApplied, Phase, Untouched};
 
     let (old, status, remedies) = (row.phase(), snapshot.status.as_ref(), cx.remedies);
+    let derived = phases::derive_phase(status, remedies);
+    // Suspended before its Pod has ended: not stopped yet, whatever the row was.
+    let still_ends = derived == Stopped && remedies.has(Remedy::StoppedNeedsNoPod) && phases::has_workload(snapshot);
+    let derived = if still_ends { Provisioning } else { derived };
     let shown = match (status, old) {
-        (Some(_), _) => {
-            phases::compose(phases::derive_phase(status, remedies), cx.session_connected, cx.driver_reports_readiness)
-        }
+        (Some(_), _) => phases::compose(derived, cx.session_connected, cx.driver_reports_readiness),
         (None, Provisioning | Unknown) if cx.session_connected => Ready,
         (None, old) => old,
     };
     let shows = |predicate: fn(&DriverSandboxStatus) -> bool| status.is_some_and(predicate);
-    let still_ends = remedies.has(Remedy::StoppedNeedsNoPod) && phases::has_workload(snapshot);
     match old {
         _ if remedies.has(Remedy::BelieveAnySnapshot) => Phase(shown),
         Deleting if !cx.recovers_delete && remedies.has(Remedy::DeletingIgnoresSnapshots) => NotApplied,
@@ -99,7 +100,7 @@ pub fn verdict(row: &Sandbox, snapshot: &DriverSandbox, cx: &Context) -> Verdict
         Stopped if shows(phases::reports_runtime_restart) => Untouched,
         Starting if row.is_automatic_restart() => Phase(Starting),
         Stopping if shows(phases::reports_runtime_restart) => Phase(Stopping),
-        Stopping if shown == Stopped && still_ends => Phase(Stopping),
+        Starting | Stopping if still_ends => Phase(old),
         Stopping if shown == Stopped || shows(phases::confirms_stopped) => Phase(Stopped),
         Stopping if shows(phases::confirms_stopping) => Phase(Stopping),
         Stopping if shown != Error => Phase(Stopping),
@@ -389,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_that_says_suspended_ends_a_stop_only_without_its_pod() {
+    fn a_resource_that_says_suspended_makes_a_row_stopped_only_without_its_pod() {
         use crate::pb::compute::snapshot_origin::Workload;
         let remedies = Remedies::as_reported().with(Remedy::StoppedNeedsNoPod);
         for (workload, remedies, expected) in [

@@ -126,7 +126,12 @@ impl Gateway {
         })
     }
 
-    async fn drive_start(&self, transition: Sandbox, previous: Sandbox, _gate: Held) -> Result<Sandbox, Status> {
+    pub(crate) async fn drive_start(
+        &self,
+        transition: Sandbox,
+        previous: Sandbox,
+        _gate: Held,
+    ) -> Result<Sandbox, Status> {
         let id = transition.id();
         let Some(result) = self.start_within_deadline(&transition, &previous).await else {
             return Err(Status::deadline_exceeded("start sandbox failed: the provisioning deadline passed"));

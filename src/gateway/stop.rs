@@ -76,7 +76,12 @@ impl Gateway {
         self.carry_out("stop", work).await
     }
 
-    async fn drive_stop(&self, transition: Sandbox, previous: Sandbox, _gate: Held) -> Result<Sandbox, Status> {
+    pub(crate) async fn drive_stop(
+        &self,
+        transition: Sandbox,
+        previous: Sandbox,
+        _gate: Held,
+    ) -> Result<Sandbox, Status> {
         let id = transition.id();
         let request = stop_request(&transition);
         if let Err(status) = self.driver().stop_sandbox(request).await {

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tonic::{Code, Status};
-use tracing::{Instrument, info_span, warn};
+use tracing::{Instrument, info, info_span, warn};
 
+use crate::pb::compute::snapshot_origin::Desired;
 use crate::pb::compute::{DriverSandbox, ListSandboxesRequest};
 use crate::pb::openshell::{Sandbox, SandboxPhase};
 use crate::remedy::Remedy;
@@ -21,10 +22,10 @@ const INTERVAL: Duration = Duration::from_secs(60);
 /// Age below which a row without compute is left alone: its create may still be under way.
 const ORPHAN_GRACE_MS: i64 = 300_000;
 
-/// Sweeps in a row that must find a Provisioning row over an empty backend before it is settled.
-const EMPTY_SWEEPS: u32 = 2;
+/// Sweeps in a row that must find a row the same way before something is done about it.
+const SWEEPS: u32 = 2;
 /// Time that these sweeps must span.
-const EMPTY_GRACE_MS: i64 = 59_000;
+const SPAN_MS: i64 = 59_000;
 
 /// What becomes of a row whose compute is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,26 +51,55 @@ pub fn missing(row: &Sandbox, now_ms: i64) -> Missing {
     }
 }
 
-/// Rows that were found Provisioning over a backend that is off and empty: how often in a row, and since when.
-#[derive(Debug, Default)]
-pub(crate) struct Empty(Mutex<BTreeMap<String, (u32, i64)>>);
+/// Work that a row waits for and that nobody does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forgotten {
+    /// It is Stopping, and its compute runs with no mark of a stop.
+    Stop,
+    /// It is Starting, and its compute is off and empty.
+    Start,
+}
 
-impl Empty {
-    /// One more sweep has looked at a row. True once it was found so in [`EMPTY_SWEEPS`] sweeps in a row that span at least
-    /// [`EMPTY_GRACE_MS`]; the count then starts anew.
-    fn found(&self, id: &str, empty: bool, now_ms: i64) -> bool {
+/// Does the compute show nothing of the stop or start that the row waits for? The call that should have begun it has met
+/// no driver, or one that did not survive it. A driver marks the resource first, so work in progress shows; an automatic
+/// restart has a loop of its own.
+pub fn forgotten(row: &Sandbox, live: &DriverSandbox) -> Option<Forgotten> {
+    let origin = live.origin.as_ref()?;
+    match row.phase() {
+        SandboxPhase::Stopping if origin.desired() == Desired::Running && origin.operation != "stop" => {
+            Some(Forgotten::Stop)
+        }
+        SandboxPhase::Starting if !row.is_automatic_restart() && phases::is_off_and_empty(live) => {
+            Some(Forgotten::Start)
+        }
+        _ => None,
+    }
+}
+
+/// Rows that the last sweeps found the same way: at which epoch, how often in a row, and since when.
+#[derive(Debug, Default)]
+pub(crate) struct Sightings(Mutex<BTreeMap<String, (u64, u32, i64)>>);
+
+impl Sightings {
+    /// One more sweep has looked at a row, and found it so at this epoch, or not (`None`). True once [`SWEEPS`] sweeps in
+    /// a row that span at least [`SPAN_MS`] found it so; the count then starts anew.
+    fn found(&self, id: &str, epoch: Option<u64>, now_ms: i64) -> bool {
         let mut found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !empty {
+        let Some(epoch) = epoch else {
             found.remove(id);
             return false;
+        };
+        let first = (epoch, 0, now_ms);
+        let sighting = found.entry(id.into()).or_insert(first);
+        if sighting.0 != epoch {
+            *sighting = first;
         }
-        let (times, since_ms) = found.entry(id.into()).or_insert((0, now_ms));
-        *times += 1;
-        let settled = *times >= EMPTY_SWEEPS && now_ms - *since_ms >= EMPTY_GRACE_MS;
-        if settled {
+        sighting.1 += 1;
+        let confirmed = sighting.1 >= SWEEPS && now_ms - sighting.2 >= SPAN_MS;
+        if confirmed {
             found.remove(id);
         }
-        settled
+        confirmed
     }
 }
 
@@ -119,7 +149,7 @@ fn touched_since(row: &Sandbox, started_ms: i64) -> bool {
 
 impl Gateway {
     /// Applies what the driver says now to a row that nobody has written since the sweep began.
-    async fn sweep_present(&self, listed: &DriverSandbox, started_ms: i64) -> Result<(), SweepError> {
+    async fn sweep_present(self: &Arc<Self>, listed: &DriverSandbox, started_ms: i64) -> Result<(), SweepError> {
         let id = listed.id.as_str();
         let read = {
             let _lock = self.mutations.lock(id).await;
@@ -136,7 +166,12 @@ impl Gateway {
         self.sweep_apply(&read, &live, started_ms).await
     }
 
-    async fn sweep_apply(&self, read: &Sandbox, live: &DriverSandbox, started_ms: i64) -> Result<(), SweepError> {
+    async fn sweep_apply(
+        self: &Arc<Self>,
+        read: &Sandbox,
+        live: &DriverSandbox,
+        started_ms: i64,
+    ) -> Result<(), SweepError> {
         let id = read.id();
         let _lock = self.mutations.lock(id).await;
         let unchanged = |row: &Sandbox| row.version() == read.version() && !touched_since(row, started_ms);
@@ -146,7 +181,31 @@ impl Gateway {
         if cx.remedies.has(Remedy::SweepSettlesEmptyProvisioning) {
             self.settle_empty(&row, live)?;
         }
+        if cx.remedies.has(Remedy::SweepRedrives) {
+            self.redrive(row, live);
+        }
         Ok(())
+    }
+
+    /// Drives a stop or start that nobody works on, as a user's repeated request would.
+    fn redrive(self: &Arc<Self>, row: Sandbox, live: &DriverSandbox) {
+        let forgotten = forgotten(&row, live);
+        let epoch = forgotten.map(|_| row.issued_epoch);
+        if !self.forgotten.found(row.id(), epoch, self.rows.now_ms()) {
+            return;
+        }
+        let (Some(forgotten), Some(gate)) = (forgotten, self.gates.try_lock(row.id())) else { return };
+        info!(sandbox_id = %row.id(), ?forgotten, "driving what was forgotten");
+        let gateway = self.clone();
+        tokio::spawn(async move {
+            let driven = match forgotten {
+                Forgotten::Stop => gateway.drive_stop(row.clone(), row, gate).await,
+                Forgotten::Start => gateway.drive_start(row.clone(), row, gate).await,
+            };
+            if let Err(status) = driven {
+                warn!(error = %status.message(), "what was forgotten could not be done");
+            }
+        });
     }
 
     /// A Provisioning row that the sweeps keep finding over an empty backend has nobody left who would bring it up. The
@@ -154,7 +213,7 @@ impl Gateway {
     fn settle_empty(&self, row: &Sandbox, live: &DriverSandbox) -> Result<(), SweepError> {
         let (id, now_ms) = (row.id(), self.rows.now_ms());
         let empty = row.phase() == SandboxPhase::Provisioning && phases::is_off_and_empty(live);
-        if !self.empty.found(id, empty, now_ms) {
+        if !self.empty.found(id, empty.then_some(row.issued_epoch), now_ms) {
             return Ok(());
         }
         // A request that runs knows better: the next sweep looks again.
@@ -213,6 +272,8 @@ fn is_young(row: &Sandbox, now_ms: i64) -> bool {
 mod tests {
     use SandboxPhase::*;
 
+    use crate::pb::compute::SnapshotOrigin;
+    use crate::pb::compute::snapshot_origin::Workload;
     use crate::pb::openshell::Provisioning as Attempt;
 
     use super::super::record::MAIN_PROCESS_FAILED;
@@ -225,15 +286,63 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_settled_at_the_second_sweep_in_a_row_that_finds_it_empty_a_minute_apart() {
-        let empty = Empty::default();
-        assert!(!empty.found("a", true, 0));
-        assert!(!empty.found("a", false, 60_000), "in between it was not");
-        assert!(!empty.found("a", true, 120_000));
-        assert!(!empty.found("b", true, 180_000), "each row counts for itself");
-        assert!(!empty.found("a", true, 121_000), "too soon after the first");
-        assert!(empty.found("a", true, 180_000));
-        assert!(!empty.found("a", true, 240_000), "and then anew");
+    fn what_is_found_of_a_row_counts_at_the_second_sweep_in_a_row_a_minute_apart() {
+        let sightings = Sightings::default();
+        let found = |id, epoch, now_ms| sightings.found(id, epoch, now_ms);
+        assert!(!found("a", Some(1), 0));
+        assert!(!found("a", None, 60_000), "in between it was not so");
+        assert!(!found("a", Some(1), 120_000));
+        assert!(!found("b", Some(1), 180_000), "each row counts for itself");
+        assert!(!found("a", Some(1), 121_000), "too soon after the first");
+        assert!(found("a", Some(1), 180_000));
+        assert!(!found("a", Some(1), 240_000), "and then anew");
+        assert!(!found("a", Some(2), 300_000), "another operation counts for itself");
+        assert!(found("a", Some(2), 360_000));
+    }
+
+    #[test]
+    fn a_stop_or_start_is_forgotten_if_the_compute_shows_nothing_of_it() {
+        let compute = |desired: Desired, operation: &str, workload: Workload| {
+            let origin = SnapshotOrigin {
+                desired: desired.into(),
+                operation: operation.into(),
+                workload: workload.into(),
+                ..Default::default()
+            };
+            DriverSandbox { status: Some(Default::default()), origin: Some(origin), ..Default::default() }
+        };
+        let running = compute(Desired::Running, "", Workload::Present);
+        let created = compute(Desired::Running, "create", Workload::Present);
+        let stops = compute(Desired::Running, "stop", Workload::Present);
+        let suspends = compute(Desired::Off, "stop", Workload::Present);
+        let rest = compute(Desired::Off, "", Workload::Absent);
+        let ends = compute(Desired::Off, "", Workload::Present);
+        let unread = compute(Desired::Off, "", Workload::Unknown);
+        let restarts = compute(Desired::Running, "restart", Workload::Absent);
+        let untold = DriverSandbox::default();
+        let table = [
+            (Stopping, &running, Some(Forgotten::Stop)),
+            (Stopping, &created, Some(Forgotten::Stop)),
+            (Stopping, &stops, None),
+            (Stopping, &suspends, None),
+            (Stopping, &rest, None),
+            (Stopping, &untold, None),
+            (Starting, &rest, Some(Forgotten::Start)),
+            (Starting, &ends, None),
+            (Starting, &unread, None),
+            (Starting, &restarts, None),
+            (Starting, &running, None),
+            (Starting, &untold, None),
+            (Stopped, &running, None),
+            (Provisioning, &rest, None),
+            (Ready, &rest, None),
+        ];
+        for (n, (phase, live, expected)) in table.into_iter().enumerate() {
+            assert_eq!(forgotten(&row(phase, ""), live), expected, "row {n}: {phase:?}");
+        }
+        let mut automatic = row(Starting, "");
+        (automatic.status_mut().restart_count, automatic.status_mut().exit_code) = (1, Some(1));
+        assert_eq!(forgotten(&automatic, &rest), None, "it has a loop of its own");
     }
 
     #[test]

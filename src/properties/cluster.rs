@@ -54,7 +54,7 @@ pub(super) fn stopped_is_at_rest() -> Statement {
     })
 }
 
-/// Row and resource agree once all is quiet.
+/// Row and resource agree once all is quiet: nothing but what comes round by itself is still to come, so no deadline.
 pub(super) fn row_and_resource_agree() -> Statement {
     owing(SEEN, |facts, id| {
         let row = facts.rows.get(id).filter(|row| matches!(row.phase, "Ready" | "Provisioning" | "Starting"))?;
@@ -63,7 +63,10 @@ pub(super) fn row_and_resource_agree() -> Statement {
             facts.pods(id).any(|p| p.workload && p.is_live()) && facts.pods(id).any(|p| !p.workload && p.is_live());
         match row.phase {
             "Ready" => Some((!both, format!("{} is Ready without both of its Pods", row.name))),
-            phase => Some((facts.is_off_and_empty(id), format!("{} is {phase} over an empty backend", row.name))),
+            phase => {
+                let idle = facts.is_off_and_empty(id) && !row.deadline_armed;
+                Some((idle, format!("{} is {phase} over an empty backend", row.name)))
+            }
         }
     })
 }

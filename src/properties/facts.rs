@@ -121,7 +121,7 @@ impl<'a> Facts<'a> {
             (row.name, row.phase) = (c.sandbox, c.new);
             row.was_ready |= c.new == "Ready";
             // A stop that could not be carried out is taken back.
-            row.told_to_stop &= !(c.new == "Ready" && c.by == "recovery");
+            row.told_to_stop &= !(c.old == "Stopping" && c.new != "Stopped" && c.by == "recovery");
             News::Of(id)
         } else if says(e, "row exits").is_some() {
             let Some(id) = e.field("sandbox_id") else { return News::Nothing };

@@ -6,7 +6,7 @@
 use photofinish::property::{Property, Tally};
 use photofinish::temporal::{Statement, after};
 use photofinish_sim::trace::{Entry, EntryId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 mod cluster;
@@ -44,7 +44,7 @@ pub fn all() -> Vec<Property> {
         .without_exception(),
         Property::new(
             "start-leaves-stopped",
-            "A row that fell back to Stopped after an accepted start leaves it within one sweep of a create or restart snapshot.",
+            "A row that fell back to Stopped after an accepted start leaves it within one sweep of a create or restart snapshot, unless that start is undone.",
             start_leaves_stopped(),
         )
         .without_exception(),
@@ -122,7 +122,7 @@ pub fn all() -> Vec<Property> {
         .always(),
         Property::new(
             "row-and-resource-agree",
-            "Once all is quiet, a Ready row has both Pods, and one that comes up has something that comes up.",
+            "Once all is quiet, a Ready row has both Pods, and one that comes up has something that comes up, or a deadline.",
             cluster::row_and_resource_agree(),
         )
         .always(),
@@ -255,6 +255,13 @@ fn lost_its_resource(e: &Entry) -> Option<&str> {
     gone.then(|| e.field("sandbox"))?
 }
 
+/// The sandbox whose resource was written, and whether that is off now with no operation under way.
+fn rests(e: &Entry) -> Option<(&str, bool)> {
+    let of_resource = e.kind == oracle::STATE && e.name == "resource" && e.field("gone") != Some("true");
+    let rests = e.field("run") == Some("off") && e.field("marker").unwrap_or_default().is_empty();
+    of_resource.then(|| Some((e.field("sandbox")?, rests)))?
+}
+
 fn start_from_stopped_is_accepted() -> Statement {
     Statement::new(|entries| {
         let mut tally = Tally::default();
@@ -359,6 +366,8 @@ fn start_leaves_stopped() -> Statement {
         // move it, with the time by which it must have moved.
         let (mut phase, mut start, mut due) =
             (BTreeMap::new(), BTreeMap::new(), BTreeMap::<&str, (&Entry, u64)>::new());
+        // Sandboxes whose resource is off and unmarked: what was begun is undone, and its snapshots are of the past.
+        let mut at_rest = BTreeSet::new();
         for e in entries {
             due.retain(|name, (sent, at)| {
                 let late = e.at_ns > *at;
@@ -381,11 +390,19 @@ fn start_leaves_stopped() -> Statement {
             } else if let Some(name) = accepted(e, &["stop", "delete"]) {
                 start.remove(name);
                 due.remove(name);
+            } else if let Some((name, rests)) = rests(e) {
+                if rests {
+                    due.remove(name);
+                    at_rest.insert(name);
+                } else {
+                    at_rest.remove(name);
+                }
             } else if let Some(sent) = snapshots.received(e)
                 && let Some(name) = sent.field("sandbox_name")
                 && matches!(sent.field("operation"), Some("create" | "restart"))
                 && phase.get(name) == Some(&"Stopped")
                 && start.contains_key(name)
+                && !at_rest.contains(name)
             {
                 tally.judged();
                 due.entry(name).or_insert((sent, e.at_ns + SWEEP.as_nanos() as u64));

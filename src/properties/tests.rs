@@ -213,6 +213,11 @@ fn a_ready_row_has_a_session_and_was_not_told_to_stop() {
             ("acc create; session; Provisioning>Ready; closed; Ready>Provisioning; +200; end", "+"),
             ("acc create; session; Provisioning>Ready; acc stop; Ready>Stopping; Stopping>Ready!; end", "5"),
             ("acc create; session; Provisioning>Ready; acc stop; Ready>Stopping; Stopping>Ready~; end", "+"),
+            (
+                "acc create; session; acc stop; Provisioning>Stopping; Stopping>Provisioning~; Provisioning>Ready; end",
+                "+",
+            ),
+            ("acc create; session; acc stop; Provisioning>Stopping; Stopping>Stopped~; Stopped>Ready; end", "6"),
             ("acc create; session; crash; +40; Provisioning>Ready!; Ready>Provisioning!; end", "+"),
             ("acc create; session; crash; +50; Provisioning>Ready!; end", "4"),
         ],
@@ -429,6 +434,8 @@ fn row_and_resource_agree_once_all_is_quiet() {
             ("cr on; workload Running; Provisioning>Ready; +250; end", "3"),
             ("cr off; Ready>Provisioning!; +250; end", "2"),
             ("cr off; Ready>Provisioning!; +200; Provisioning>Stopped!; +900; end", "+"),
+            ("cr off; exits Starting start 300; +290; end", "+"),
+            ("cr off; exits Starting start 300; +290; exits Starting start 0; +250; end", "4"),
         ],
     );
 }
@@ -507,6 +514,9 @@ fn a_start_that_fell_back_leaves_stopped_within_a_sweep_of_its_snapshot() {
             ("acc start; Starting>Stopped; sent stop; got; +70; end", "-"),
             ("acc start; Starting>Stopped; acc stop; sent restart; got; +70; end", "-"),
             ("Starting>Stopped; sent restart; got; +70; end", "-"),
+            ("acc start; cr on restart/preparing; Starting>Stopped; sent restart; got; +70; end", "5"),
+            ("acc start; cr on restart/preparing; Starting>Stopped; sent restart; got; cr off; +70; end", "+"),
+            ("acc start; cr on restart/preparing; cr off; Starting>Stopped; sent restart; got; +70; end", "-"),
         ],
     );
 }

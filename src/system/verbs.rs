@@ -19,25 +19,25 @@ type Parsed = Result<Box<dyn Action>, Mistake>;
 pub(super) const ALL: &[Verb] = &[
     Verb {
         name: "create",
-        usage: "create: {NAME: {command: [WORD, ...], image: I, volume: 1Gi, env: {K: V}, wait: false, expect: CODE, within: 60s}}",
+        usage: "create: {NAME: {command: [WORD, ...], image: I, volume: 1Gi, env: {K: V}, wait: false, expect: CODE, within: 60s, retry: 2m}}",
         sentence: "CreateSandbox; waits for the reply, which must be OK or as expected, unless told not to.",
         parse: create,
     },
     Verb {
         name: "start",
-        usage: "start: NAME, or start: {sandbox: NAME, wait: false, expect: CODE, message: TEXT, within: 60s}",
+        usage: "start: NAME, or start: {sandbox: NAME, wait: false, expect: CODE, message: TEXT, within: 60s, retry: 2m}",
         sentence: "StartSandbox; waits for the reply unless told not to.",
         parse: |node, scope| operation(node, scope, Call::Start),
     },
     Verb {
         name: "stop",
-        usage: "stop: NAME, or stop: {sandbox: NAME, wait: false, expect: CODE, message: TEXT, within: 60s}",
+        usage: "stop: NAME, or stop: {sandbox: NAME, wait: false, expect: CODE, message: TEXT, within: 60s, retry: 2m}",
         sentence: "StopSandbox; waits for the reply unless told not to.",
         parse: |node, scope| operation(node, scope, Call::Stop),
     },
     Verb {
         name: "delete",
-        usage: "delete: NAME, or delete: {sandbox: NAME, wait: false, expect: CODE, message: TEXT, within: 60s}",
+        usage: "delete: NAME, or delete: {sandbox: NAME, wait: false, expect: CODE, message: TEXT, within: 60s, retry: 2m}",
         sentence: "DeleteSandbox; waits for the reply unless told not to.",
         parse: |node, scope| operation(node, scope, Call::Delete),
     },
@@ -166,6 +166,8 @@ struct Operation {
     /// The reply's whole message.
     message: Option<String>,
     within: Duration,
+    /// For how long it is asked again after an answer that leaves open what has happened.
+    retry: Option<Duration>,
 }
 
 fn create(node: &Node, scope: &mut Scope<'_>) -> Parsed {
@@ -194,12 +196,17 @@ fn create(node: &Node, scope: &mut Scope<'_>) -> Parsed {
         None => Some(Code::Ok),
     };
     let within = fields.optional("within").map_or(Ok(LIMIT), Node::duration)?;
+    let retry = fields.optional("retry");
+    if let Some(at) = retry.filter(|_| !wait) {
+        return Err(at.expected("no `retry` where `wait` is false: nothing waits for the reply"));
+    }
+    let retry = retry.map(Node::duration).transpose()?;
     fields.finish()?;
-    Ok(Box::new(Operation { sandbox, call: Call::Create(request), wait, expect, message: None, within }))
+    Ok(Box::new(Operation { sandbox, call: Call::Create(request), wait, expect, message: None, within, retry }))
 }
 
 fn operation(node: &Node, scope: &Scope<'_>, call: Call) -> Parsed {
-    let (mut wait, mut expect, mut message, mut within) = (true, None, None, LIMIT);
+    let (mut wait, mut expect, mut message, mut within, mut retry) = (true, None, None, LIMIT, None);
     let sandbox = if node.is_map() {
         let mut fields = node.fields("{sandbox: NAME}")?;
         let name = scope.known(SANDBOX, fields.required("sandbox")?)?;
@@ -208,15 +215,17 @@ fn operation(node: &Node, scope: &Scope<'_>, call: Call) -> Parsed {
         let text = fields.optional("message").map(|n| n.text("the reply's message").map(str::to_owned));
         message = text.transpose()?;
         within = fields.optional("within").map_or(Ok(LIMIT), Node::duration)?;
-        if let Some(at) = fields.optional("expect").or(fields.optional("message")).filter(|_| !wait) {
-            return Err(at.expected("no `expect` where `wait` is false: nothing waits for the reply"));
+        retry = fields.optional("retry").map(Node::duration).transpose()?;
+        let of_reply = ["expect", "message", "retry"].into_iter().find_map(|key| Some((key, fields.optional(key)?)));
+        if let Some((key, at)) = of_reply.filter(|_| !wait) {
+            return Err(at.expected(&format!("no `{key}` where `wait` is false: nothing waits for the reply")));
         }
         fields.finish()?;
         name
     } else {
         scope.known(SANDBOX, node)?
     };
-    Ok(Box::new(Operation { sandbox, call, wait, expect, message, within }))
+    Ok(Box::new(Operation { sandbox, call, wait, expect, message, within, retry }))
 }
 
 fn code(node: &Node) -> Result<Code, Mistake> {
@@ -234,7 +243,10 @@ impl Action for Operation {
             scene.live::<Rig>().client().ask(&self.sandbox, WORKSPACE, self.call.clone());
             return Ok(());
         }
-        let reply = request(scene, &self.sandbox, self.call.clone(), self.within)?;
+        let reply = match self.retry {
+            Some(patience) => self.insist(scene, patience)?,
+            None => request(scene, &self.sandbox, self.call.clone(), self.within)?,
+        };
         match self.expect {
             Some(expected) if reply.code != expected => Err(StepError::Missed(format!(
                 "expected {} {} to answer {}, it answered {}: {}",
@@ -256,6 +268,64 @@ impl Action for Operation {
         }
     }
 }
+
+/// Does this answer leave open whether the request was carried out, or only fail to carry it out now? Then a client asks
+/// again. The rest are refusals: asking again would be answered the same.
+fn leaves_open(code: Code) -> bool {
+    matches!(
+        code,
+        Code::Cancelled
+            | Code::Unknown
+            | Code::DeadlineExceeded
+            | Code::ResourceExhausted
+            | Code::Aborted
+            | Code::Internal
+            | Code::Unavailable
+    )
+}
+
+impl Operation {
+    /// A client that asks until it is answered, or its patience ends; the last reply.
+    ///
+    /// Whoever asks again may find that the first request was carried out: a create that meets its own sandbox has
+    /// succeeded, and so has a delete that finds none.
+    fn insist(&self, scene: &mut Scene<'_>, patience: Duration) -> Result<Reply, StepError> {
+        let deadline = scene.now() + patience;
+        let mut asked_before = false;
+        loop {
+            let id = scene.live::<Rig>().client().ask(&self.sandbox, WORKSPACE, self.call.clone());
+            scene.wait(self.within, |rig: &mut Rig| rig.client().reply(id).is_some())?;
+            let mut reply = scene.live::<Rig>().client().reply(id);
+            if asked_before && let Some(reply) = &mut reply {
+                let done = match (&self.call, reply.code) {
+                    // Of a sandbox, or of a resource that is still being taken back?
+                    (Call::Create(_), Code::AlreadyExists) => {
+                        let found = request(scene, &self.sandbox, Call::Get, self.within)?.code;
+                        if found == Code::Ok { Code::Ok } else { Code::Unavailable }
+                    }
+                    (Call::Delete, Code::NotFound) => Code::Ok,
+                    (_, code) => code,
+                };
+                reply.code = done;
+            }
+            match reply {
+                Some(reply) if !leaves_open(reply.code) || scene.now() >= deadline => return Ok(reply),
+                None if scene.now() >= deadline => {
+                    let what = format!("{} {}", self.call.name(), self.sandbox);
+                    return Err(StepError::Missed(format!(
+                        "expected a reply to {what} within {patience:?}, none came"
+                    )));
+                }
+                _ => {}
+            }
+            asked_before = true;
+            scene.run_for(AGAIN)?;
+        }
+    }
+}
+
+/// How long a client waits before it asks again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Asks, and waits for the reply.
 pub(super) fn request(scene: &mut Scene<'_>, sandbox: &str, call: Call, within: Duration) -> Result<Reply, StepError> {

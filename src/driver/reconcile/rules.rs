@@ -106,7 +106,7 @@ pub(super) fn next(seen: &Seen<'_>, now_ms: i64, remedies: Remedies) -> Next {
     }
     let Some(workload) = &seen.workload else { return Read(Wanted::Workload) };
     let Some(parts) = &seen.parts else { return Read(Wanted::Parts) };
-    match (lost_dependency(sandbox, workload, parts), parts.availability()) {
+    match (lost_dependency(sandbox, workload, parts, remedies), parts.availability()) {
         (Some(why), _) => Act(Action::Suspend(why.into())),
         // What could not be read is no news.
         (None, Availability::Unknown) => Act(Action::Nothing),
@@ -114,13 +114,20 @@ pub(super) fn next(seen: &Seen<'_>, now_ms: i64, remedies: Remedies) -> Next {
     }
 }
 
-/// A bootstrap that nobody completed: completed now, or given up when stale.
+/// A bootstrap that nobody completed: completed now, or given up when it cannot be any more, or is stale.
 fn bootstrap(seen: &Seen<'_>, marker: &Marker, now_ms: i64, remedies: Remedies) -> Next {
     if ready_to_complete(seen.sandbox, remedies) {
         match seen.parts.as_ref().map(Parts::availability) {
             None => return Next::Read(Wanted::Parts),
             Some(Availability::Available) => return Next::Act(Action::CompleteBootstrap),
             Some(_) => {}
+        }
+    }
+    if remedies.has(Remedy::EndedPodIsLost) {
+        let Some(workload) = &seen.workload else { return Next::Read(Wanted::Workload) };
+        let Some(parts) = &seen.parts else { return Next::Read(Wanted::Parts) };
+        if let Some(why) = ended(seen.sandbox, workload, &parts.supervisor) {
+            return Next::Act(Action::Suspend(why.into()));
         }
     }
     let installed = seen.sandbox.annotation(names::SUPERVISOR_UID).is_some();
@@ -154,7 +161,9 @@ fn reap(marker: &Marker, installed: bool, now_ms: i64, remedies: Remedies) -> Re
 }
 
 /// Has a sandbox that should run lost what it depends on? The reason, in words.
-fn lost_dependency(sandbox: &Sandbox, workload: &Read<Pod>, parts: &Parts) -> Option<&'static str> {
+///
+/// As reported only the uid of the workload Pod counts, not whether it has ended (remedy `ended-pod-is-lost`).
+fn lost_dependency(sandbox: &Sandbox, workload: &Read<Pod>, parts: &Parts, remedies: Remedies) -> Option<&'static str> {
     let other = |read, noted| identity(read, sandbox.annotation(noted)) == Availability::Unavailable;
     if other(workload, names::WORKLOAD_UID) {
         Some("the workload Pod is not the noted one")
@@ -164,6 +173,24 @@ fn lost_dependency(sandbox: &Sandbox, workload: &Read<Pod>, parts: &Parts) -> Op
         Some("the boundary Service is missing")
     } else if parts.availability() == Availability::Unavailable {
         Some("a dependency is unavailable")
+    } else if remedies.has(Remedy::EndedPodIsLost) {
+        ended(sandbox, workload, &parts.supervisor)
+    } else {
+        None
+    }
+}
+
+/// Has a Pod of the present generation ended? The reason, in words. Nothing restarts it, so no bootstrap will complete; a
+/// Pod that is not noted may still be replaced.
+fn ended(sandbox: &Sandbox, workload: &Read<Pod>, supervisor: &Read<Pod>) -> Option<&'static str> {
+    let ended = |read: &Read<Pod>, noted| {
+        let over = matches!(read, Read::There(pod) if pod.has_ended());
+        over && identity(read, sandbox.annotation(noted)) == Availability::Available
+    };
+    if ended(workload, names::WORKLOAD_UID) {
+        Some("the workload Pod has ended")
+    } else if ended(supervisor, names::SUPERVISOR_UID) {
+        Some("the supervisor Pod has ended")
     } else {
         None
     }

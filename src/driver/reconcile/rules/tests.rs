@@ -282,7 +282,7 @@ fn b5_g_and_h_a_running_sandbox_has_the_pods_that_are_noted() {
             ("b5_g_other_uid", running(), workload(other()), ALL, suspend(OTHER_WORKLOAD)),
             ("b5_g_missing", running(), workload(Read::Absent), ALL, suspend(OTHER_WORKLOAD)),
             ("b5_g_not_noted", unnoted(names::WORKLOAD_UID), World::up(), ALL, suspend(OTHER_WORKLOAD)),
-            // An ended workload is no lost dependency while it is the noted one: its exit is the supervisor's to tell.
+            // As reported an ended workload is no lost dependency while it is the noted one.
             ("b5_g_ended", running(), workload(pod("w", "Failed", "False")), ALL, Action::Publish(true)),
             ("b5_g_unread_is_not_lost", running(), workload(Read::Unread), ALL, Action::Publish(true)),
             ("b5_h_other_uid", running(), supervisor(other()), ALL, suspend(OTHER_SUPERVISOR)),
@@ -335,5 +335,30 @@ fn b5_j_and_k_what_is_unavailable_suspends_and_what_is_degraded_is_published() {
             ("b5_k_unknown_is_no_news", running(), supervisor(Read::Unread), ALL, Action::Nothing),
         ],
         Remedies::as_reported(),
+    );
+}
+
+#[test]
+fn with_the_remedy_a_generation_is_over_when_one_of_its_pods_has_ended() {
+    const WORKLOAD_ENDED: &str = "the workload Pod has ended";
+    let workload = |phase| World { workload: pod("w", phase, "False"), ..World::up() };
+    let of_before = || World { workload: pod("before", "Failed", "False"), ..World::up() };
+    let supervisor = || World { supervisor: pod("s", "Failed", "False"), ..World::up() };
+    let unread = || World { workload: Read::Unread, supervisor: Read::Unread, ..World::up() };
+    let restarts = || not_ready(restarting(NOW));
+    let over = || suspend(WORKLOAD_ENDED);
+    check(
+        vec![
+            ("failed", running(), workload("Failed"), ALL, over()),
+            ("succeeded", running(), workload("Succeeded"), ALL, over()),
+            ("runs", running(), workload("Running"), ALL, Action::Publish(true)),
+            ("mid-restart", restarts(), workload("Failed"), ALL, over()),
+            ("mid-create", not_ready(creating(NOW)), workload("Failed"), ALL, over()),
+            ("supervisor, mid-restart", restarts(), supervisor(), ALL, suspend("the supervisor Pod has ended")),
+            ("comes up", restarts(), workload("Pending"), ALL, Action::Nothing),
+            ("not the noted one, mid-restart", restarts(), of_before(), ALL, Action::Nothing),
+            ("unread is not over", restarts(), unread(), ALL, Action::Nothing),
+        ],
+        Remedies::as_reported().with(Remedy::EndedPodIsLost),
     );
 }
