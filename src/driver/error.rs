@@ -153,6 +153,16 @@ mod tests {
     }
 
     #[test]
+    fn a_request_without_a_clear_answer_may_have_been_carried_out() {
+        for (code, open) in
+            [(404, false), (409, false), (422, false), (429, false), (500, true), (503, true), (504, true)]
+        {
+            assert_eq!(refused(code, "Reason").leaves_open(), open, "{code}");
+        }
+        assert!(CallError::TimedOut { what: "create sandboxes/demo".into(), seconds: 30 }.leaves_open());
+    }
+
+    #[test]
     fn each_failure_of_an_operation_has_its_code_and_keeps_its_message() {
         for (error, code) in [
             (DriverError::AlreadyExists("m".into()), Code::AlreadyExists),

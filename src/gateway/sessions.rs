@@ -300,9 +300,10 @@ impl Gateway {
     /// Is a create of this process still at work on the row? Should it fail, it takes the compute back with all that is
     /// in it; so nobody may use it yet (remedy `session-waits-for-create`). Supervisors try again.
     fn waits_for_create(&self, row: &Sandbox) -> bool {
-        // All others that hold the gate for long have moved the row out of Provisioning first.
+        // All others that hold the gate for long have moved the row out of Provisioning first, or it was Ready before.
         self.config.remedies.has(Remedy::SessionWaitsForCreate)
             && row.phase() == SandboxPhase::Provisioning
+            && row.start_in_flight()
             && self.gates.try_lock(row.id()).is_none()
     }
 
