@@ -217,7 +217,7 @@ fn a_ready_row_has_a_session_and_was_not_told_to_stop() {
                 "acc create; session; acc stop; Provisioning>Stopping; Stopping>Provisioning~; Provisioning>Ready; end",
                 "+",
             ),
-            ("acc create; session; acc stop; Provisioning>Stopping; Stopping>Stopped~; Stopped>Ready; end", "6"),
+            ("acc create; session; acc stop; Provisioning>Stopping; Stopping>Stopped~; Stopped>Ready; end", "5"),
             ("acc create; session; crash; +40; Provisioning>Ready!; Ready>Provisioning!; end", "+"),
             ("acc create; session; crash; +50; Provisioning>Ready!; end", "4"),
         ],
