@@ -212,6 +212,8 @@ pub(super) fn volume_survives() -> Statement {
         let (mut tally, mut facts) = (Tally::default(), Facts::default());
         // Who deleted what last, by the API server's log; sandbox ids of resources, by uid.
         let (mut deleted, mut owners) = (BTreeMap::new(), BTreeMap::new());
+        // By uid: the deletion that a resource went with. Another of its name may come and go before its volume does.
+        let mut taken = BTreeMap::new();
         // A row outlives in this map: its resource may go after it.
         let mut rows = BTreeMap::new();
         for e in entries {
@@ -232,15 +234,15 @@ pub(super) fn volume_survives() -> Statement {
             }
             let field = |name| e.field(name).unwrap_or_default();
             if e.name == "resource" {
-                owners.insert(field("uid"), (field("sandbox_id"), field("object")));
+                owners.insert(field("uid"), field("sandbox_id"));
+                let by = deleted.get(&("sandboxes", field("object"))).filter(|_| field("gone") == "true");
+                taken.extend(by.map(|by| (field("uid"), *by)));
             } else if e.name == "claim" {
                 tally.judged();
-                let Some((id, resource)) = owners.get(field("owner")).filter(|_| field("gone") == "true") else {
-                    continue;
-                };
+                let Some(id) = owners.get(field("owner")).filter(|_| field("gone") == "true") else { continue };
                 let Some(row) = rows.get(id).filter(|row| row.was_ready && !row.deleted) else { continue };
                 let of_claim = deleted.get(&("persistentvolumeclaims", field("object")));
-                let of_resource = deleted.get(&("sandboxes", *resource));
+                let of_resource = taken.get(field("owner"));
                 let blamed = match of_claim {
                     Some(("gc", _)) => of_resource.filter(|(by, _)| by.starts_with("driver")),
                     by => by,
