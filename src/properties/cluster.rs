@@ -235,8 +235,10 @@ pub(super) fn volume_survives() -> Statement {
             let field = |name| e.field(name).unwrap_or_default();
             if e.name == "resource" {
                 owners.insert(field("uid"), field("sandbox_id"));
-                let by = deleted.get(&("sandboxes", field("object"))).filter(|_| field("gone") == "true");
-                taken.extend(by.map(|by| (field("uid"), *by)));
+                if field("gone") == "true" {
+                    let by = deleted.remove(&("sandboxes", field("object")));
+                    taken.extend(by.map(|by| (field("uid"), by)));
+                }
             } else if e.name == "claim" {
                 tally.judged();
                 let Some(id) = owners.get(field("owner")).filter(|_| field("gone") == "true") else { continue };

@@ -347,6 +347,9 @@ fn a_volume_that_was_in_use_stays_until_a_delete_is_accepted() {
     let reaped = "acc create; cr off create/preparing; claim; del driver sandboxes demo; cr gone; \
                   del gc persistentvolumeclaims workspace-demo; claim gone; end";
     check("volume-survives", &[(reaped, "+")]);
+    let another = "acc create; cr on; claim; Provisioning>Ready; cr gone; cr-of u2 on; del driver sandboxes demo; \
+                   del gc persistentvolumeclaims workspace-demo; claim gone; end";
+    check("volume-survives", &[(another, "+")]);
 }
 
 #[test]
