@@ -1,6 +1,7 @@
 //! A system of one's own, as small as it gets: a client orders at a shop and asks again when no answer comes.
 //!
 //! `cargo run -p photofinish --example shop -- run` races it; `-- run --as-reported` shows what happens without the fix.
+//! `tests/shop.rs` makes both tests.
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -48,9 +49,9 @@ async fn order(wire: &Wire, number: u64) -> Result<(), BoxError> {
 
 // What the harness needs to know: hosts, verbs, properties, fixes, scenarios.
 
-struct Shop;
+pub(crate) struct Shop;
 
-static SHOP: Shop = Shop;
+pub(crate) static SHOP: Shop = Shop;
 
 /// The running world's own state: where steps put the client's orders.
 struct Till(UnboundedSender<u64>);

@@ -9,6 +9,7 @@ use photofinish_sim::trace::Trace;
 use photofinish_sim::tracing_layer;
 use photofinish_sim::world::{self, World, WorldConfig};
 
+use crate::coverage::Tried;
 use crate::crash_points::{self, CrashPoints};
 use crate::explore::choices::ChoicePoint;
 use crate::outcome::{Answer, Judgement, Outcome, Request, RunReport, judge, of_judgement};
@@ -40,6 +41,7 @@ pub fn serve_if_zygote(system: &'static dyn System) {
 struct Told {
     points: Vec<ChoicePoint>,
     objects: Vec<ObjectState>,
+    tried: Option<Tried>,
 }
 
 fn body(request: &[u8], trace: Trace) -> Vec<u8> {
@@ -49,8 +51,8 @@ fn body(request: &[u8], trace: Trace) -> Vec<u8> {
         Ok(request) => run(system, &request, &trace, &mut told),
         Err(e) => failed(&trace, format!("the request cannot be read: {e}")),
     };
-    let Told { points, objects } = told;
-    serde_json::to_vec(&Answer { report, points, objects }).expect("an answer is plain data")
+    let Told { points, objects, tried } = told;
+    serde_json::to_vec(&Answer { report, points, objects, tried }).expect("an answer is plain data")
 }
 
 fn failed(trace: &Trace, end: String) -> RunReport {
@@ -107,6 +109,9 @@ fn run(system: &'static dyn System, request: &Request, trace: &Trace, told: &mut
     let report = report(judgement, &played.end, trace, &choices, virtual_ns);
     if request.learn {
         told.points.extend(choices.points().into_iter().map(ChoicePoint::from));
+    }
+    if request.cover {
+        told.tried = Some(trace.with(|entries| Tried::of(system, entries)));
     }
     if request.objects {
         told.objects = played.live.objects();

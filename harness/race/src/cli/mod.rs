@@ -47,6 +47,7 @@ mod prove;
 mod schema;
 mod shrink;
 mod sweep;
+mod sweep_page;
 mod time_to_bug;
 mod when;
 
