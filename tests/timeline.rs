@@ -194,7 +194,7 @@ fn two_runs_stand_side_by_side_from_where_they_part() {
 /// A sweep that finds the race of the report by itself, and its page.
 fn swept() -> (Folder, PathBuf) {
     let folder = Folder::new("sweep");
-    let args = ["sweep", "lifecycle", "--as-reported", "--seeds", "24", "--from", "1", "--html", "sweep.html"];
+    let args = ["sweep", "lifecycle", "--as-reported", "--seeds", "24", "--wall-limit", "300s", "--html", "sweep.html"];
     assert_eq!(photofinish(folder.path(), &args), 1);
     let page = folder.path().join("sweep.html");
     (folder, page)

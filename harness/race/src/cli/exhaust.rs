@@ -336,6 +336,10 @@ fn tell(certificate: &Certificate<'_>, args: &ExhaustArgs, virtual_ns: u64, outp
         output.line(serde_json::to_string(certificate).expect("a certificate is plain data"));
         return;
     }
+    let clean = certificate.complete && certificate.findings.is_empty() && certificate.audit_differs.is_empty();
+    if args.how.quiet && clean {
+        return;
+    }
     let Certificate { scenario, faults, choice_points, schedules, listed, list_hash, seconds, .. } = certificate;
     let (findings, rest) = shown(certificate.findings.clone(), args.all);
     for finding in findings {
