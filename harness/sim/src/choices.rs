@@ -103,6 +103,8 @@ struct State {
     policy: Policy,
     pins: Pins,
     asks_all: bool,
+    /// [`Choices::go_on`] is still to come.
+    beginning: bool,
     /// Points that took their default are not remembered.
     forgets: bool,
     /// Delays for whole families of points, the newest last: [`Choices::slow`].
@@ -137,6 +139,7 @@ impl Choices {
             policy,
             pins,
             asks_all,
+            beginning: false,
             forgets: false,
             slow: Vec::new(),
             trace,
@@ -150,6 +153,45 @@ impl Choices {
     pub fn asking_all(self) -> Choices {
         self.state().asks_all = true;
         self
+    }
+
+    /// Those of a beginning that many runs share: every choice takes its default or what is pinned, and all kinds of
+    /// faults are asked for, so that it is known what could be pinned. [`Choices::go_on`] ends it.
+    pub fn of_a_beginning(pins: Pins, trace: Trace) -> Choices {
+        let choices = Choices::new(Source::Benign, pins, trace).asking_all();
+        choices.state().beginning = true;
+        choices
+    }
+
+    /// Whether [`Choices::go_on`] is still to come.
+    pub fn are_in_the_beginning(&self) -> bool {
+        self.state().beginning
+    }
+
+    /// Whether this key is pinned.
+    pub fn has_pin(&self, key: &str) -> bool {
+        self.state().pins.get(key).is_some()
+    }
+
+    /// Whether a key `<key>/...` is pinned.
+    pub fn has_pin_below(&self, key: &str) -> bool {
+        let is_below = |pin: &str| pin.strip_prefix(key).is_some_and(|rest| rest.starts_with('/'));
+        self.state().pins.iter().any(|(pin, _)| is_below(pin))
+    }
+
+    /// Ends a beginning: goes on with another source and other pins. Returns the pins that come too late: their points took something else.
+    pub fn go_on(&self, source: Source, pins: Pins, asks_all: bool) -> Vec<String> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let too_late = pins.iter().filter_map(|(key, value)| {
+            let asked = state.asked.get_mut(key)?;
+            asked.pinned = true;
+            (asked.kind.read(value) != Some(asked.answer)).then(|| key.to_owned())
+        });
+        let too_late = too_late.collect();
+        (state.policy, state.pins) = (Policy::new(source, source.allowed()), pins);
+        (state.beginning, state.asks_all) = (false, asks_all || source.asks_all());
+        too_late
     }
 
     /// Whether all kinds of faults are to be asked for, also those that a plain seed does not draw.

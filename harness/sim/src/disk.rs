@@ -26,6 +26,10 @@ impl Disks {
     pub(crate) fn outlive_the_world(&self) -> bool {
         !self.temporary
     }
+    /// Has any host used its folder?
+    pub(crate) fn are_used(&self) -> bool {
+        self.root.exists()
+    }
     pub(crate) fn folder(&self, host: &str) -> PathBuf {
         self.root.join(host)
     }

@@ -11,6 +11,9 @@ pub const FOREIGN_THREAD: i32 = 71;
 /// The code under test used something that worlds do not simulate (a real socket, a child process).
 pub const NOT_SIMULATED: i32 = 72;
 
+/// The run is to begin otherwise than the beginning that it was forked from: whoever asked for it asks again.
+pub const ANOTHER_BEGINNING: i32 = 73;
+
 /// The run's process could not even begin, or not write its report: a failure of the harness or of its machine.
 pub const HARNESS: i32 = 79;
 

@@ -154,6 +154,28 @@ pub(crate) fn enter() -> bool {
     true
 }
 
+/// In a process that was forked from a run: gives it huge pages of its own with the same blocks in them. Most blocks will
+/// be written to; copied page by page, in faults, they would cost more, and be slower afterwards.
+pub(crate) fn own() {
+    let Some(slabs) = mine() else { return };
+    // SAFETY: this thread's alone, and not borrowed.
+    let (used, length) = unsafe { ((*slabs).next - BASE, (*slabs).writable - BASE) };
+    // SAFETY: fresh memory, one huge page longer than needed, so that a part of it is aligned to one. It gets the bytes of all
+    // blocks that were ever given out, and takes the place of the old memory in one step.
+    unsafe {
+        let (private, prot) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE);
+        let fresh = libc::mmap(ptr::null_mut(), length + STEP, prot, private, -1, 0);
+        if fresh == libc::MAP_FAILED {
+            return;
+        }
+        let aligned = (fresh as usize).next_multiple_of(STEP) as *mut c_void;
+        libc::madvise(aligned, length, libc::MADV_HUGEPAGE);
+        let base = ptr::with_exposed_provenance_mut::<c_void>(BASE);
+        ptr::copy_nonoverlapping(base.cast::<u8>().cast_const(), aligned.cast::<u8>(), used);
+        libc::mremap(aligned, length, length, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED, base);
+    }
+}
+
 /// The slabs, if they are this thread's. The thread may be past its thread-local variables.
 #[inline]
 fn mine() -> Option<*mut Slabs> {

@@ -131,6 +131,18 @@ impl Appender {
         let _ = self.write(line, 0);
     }
 
+    /// The entries so far, for a process that goes on from here several times.
+    pub(crate) fn lines(&self) -> Vec<u8> {
+        self.region.lines().to_vec()
+    }
+
+    /// Writes the entries so far once more: the memory was reset.
+    pub(crate) fn write_again(&mut self, lines: &[u8]) {
+        self.len = 0;
+        let fits = self.write(lines, 0);
+        assert!(fits, "it did before");
+    }
+
     /// Bytes for entries, the reserve for the last one left out.
     pub(crate) fn capacity(&self) -> usize {
         self.region.size - HEADER - RESERVE

@@ -24,7 +24,7 @@ pub(crate) struct Shared {
     now_ns: AtomicU64,
     skew_ns: AtomicI64,
     epoch_ns: u64,
-    pub(crate) seed: u64,
+    seed: AtomicU64,
     /// Foreign threads may be started.
     pub(crate) foreign: bool,
     pub(crate) threads: Threads,
@@ -120,24 +120,32 @@ pub(crate) fn enter(seed: u64, epoch_s: u64, foreign: bool) -> &'static Shared {
         now_ns: AtomicU64::new(0),
         skew_ns: AtomicI64::new(0),
         epoch_ns: epoch_s.saturating_mul(NS),
-        seed,
+        seed: AtomicU64::new(seed),
         foreign,
         threads: Threads::default(),
         over: AtomicBool::new(false),
     }));
-    RANDOM.set(Some(seed));
     READS.set(0);
     HERE.set(Some((shared, Role::World)));
+    reseed(shared, seed);
+    shared
+}
+
+/// Makes the world's randomness a function of `seed` from now on.
+pub(crate) fn reseed(shared: &Shared, seed: u64) {
+    static MAPS: AtomicU64 = AtomicU64::new(0);
+    shared.seed.store(seed, Relaxed);
+    RANDOM.set(Some(seed));
     // Neither follows `getrandom`: fastrand hashes the thread id, ahash mixes in addresses. ahash takes its source once a
     // process; that a second world in one process keeps the first one's is among the limits of sharing a process.
     fastrand::seed(seed);
-    let _ = ahash::random_state::set_random_source(Counter(AtomicU64::new(seed)));
+    MAPS.store(seed, Relaxed);
+    let _ = ahash::random_state::set_random_source(Counter(&MAPS));
     // The keys of std's maps may be drawn already (`prepare_thread`). Each `RandomState` adds one to the first of them:
     // winding it on makes their order a function of the seed again.
     for _ in 0..mix(seed) % 1024 {
         std::hint::black_box(std::hash::RandomState::new());
     }
-    shared
 }
 
 /// Takes the calling thread out of its world, for good.
@@ -159,7 +167,7 @@ pub(crate) fn adopt(shared: &'static Shared, ordinal: u64) {
     // A stream of its own: the order in which threads draw must not matter.
     // (fastrand's must not be seeded here, before std knows its own thread; it hashes the world's clock and the thread's
     // number, which is the same in each run.)
-    RANDOM.set(Some(mix(shared.seed ^ mix(ordinal))));
+    RANDOM.set(Some(mix(shared.seed.load(Relaxed) ^ mix(ordinal))));
 }
 
 /// Runs `f` with the kernel's own answers: for what the engine itself does with files and locks inside a world.
@@ -238,7 +246,7 @@ pub(crate) fn mix(x: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-struct Counter(AtomicU64);
+struct Counter(&'static AtomicU64);
 impl ahash::random_state::RandomSource for Counter {
     fn gen_hasher_seed(&self) -> usize {
         mix(self.0.fetch_add(GOLDEN, Relaxed)) as usize

@@ -212,6 +212,18 @@ impl Trace {
         hex(self.lock().hash.digest128())
     }
 
+    /// What was written to the memory that other processes see, and [`Trace::write_again`] takes.
+    pub(crate) fn written(&self) -> Vec<u8> {
+        self.lock().log.sink.as_ref().map(Appender::lines).unwrap_or_default()
+    }
+
+    /// Writes what is known so far to the memory that other processes see, which was reset meanwhile.
+    pub(crate) fn write_again(&self, written: &[u8]) {
+        if let Some(sink) = &mut self.lock().log.sink {
+            sink.write_again(written);
+        }
+    }
+
     /// Sets the cause of entries that name none: what led to all that the running host does now.
     pub fn set_ambient_cause(&self, cause: Option<EntryId>) {
         self.0.ambient.store(cause.unwrap_or(NO_CAUSE), Ordering::Relaxed);

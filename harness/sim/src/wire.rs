@@ -1,8 +1,7 @@
 //! One connector and one listener for hyper-util, kube and tonic alike.
-#[macro_use]
 mod socket;
 
-use crate::net::{CONNECT_TIMEOUT, Speaker, index_of, spoke};
+use crate::net::{CONNECT_TIMEOUT, index_of};
 use crate::state;
 use crate::trace::Trace;
 use crate::world::Engine;
@@ -103,20 +102,18 @@ impl Wire {
         result
     }
     async fn open(&self, host: &str, port: u16) -> io::Result<Io> {
-        if !self.world.names.iter().any(|n| **n == *host) {
+        let Some(number) = self.world.names.iter().position(|n| **n == *host) else {
             let known = self.world.names.join(", ");
             let what = format!("no host named `{host}` in this world; there are {known}");
             return Err(io::Error::new(io::ErrorKind::NotFound, what));
-        }
-        spoke();
-        // turmoil-net sends a SYN once; lost ones are sent again by our links, and this is where Linux gives up.
-        let _attempt = Speaker;
-        let stream = tokio::time::timeout(CONNECT_TIMEOUT, Socket::connect(self.world.engine, host, port))
+        };
+        // Lost SYNs are sent again by our links, and this is where Linux gives up.
+        let stream = tokio::time::timeout(CONNECT_TIMEOUT, Socket::connect(self.world.engine, (host, number), port))
             .await
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "connection timed out"))??;
         let (local, peer) = stream.addresses()?;
         let id = self.world.number(End::Client, local, peer);
-        Ok(Io { stream, id, peer: self.world.name(peer), _end: Speaker })
+        Ok(Io { stream, id, peer: self.world.name(peer) })
     }
     /// Listens on a port of this host.
     ///
@@ -124,7 +121,7 @@ impl Wire {
     /// `AddrInUse`: the host listens there already.
     pub async fn listen(&self, port: u16) -> io::Result<Incoming> {
         let listener = Listener::bind(self.world.engine, port).await?;
-        Ok(Incoming { listener, world: self.world.clone(), _end: Speaker })
+        Ok(Incoming { listener, world: self.world.clone() })
     }
 }
 
@@ -161,8 +158,6 @@ impl tower_service::Service<http::Uri> for Connector {
 pub struct Incoming {
     listener: Listener,
     world: Arc<Shared>,
-    // After the listener: its end resets who was not accepted yet.
-    _end: Speaker,
 }
 
 impl Stream for Incoming {
@@ -174,7 +169,7 @@ impl Stream for Incoming {
         let accepted = match std::task::ready!(self.listener.poll_accept(cx)) {
             Ok(stream) => stream.addresses().map(|(local, peer)| {
                 let (id, peer) = (self.world.number(End::Server, peer, local), self.world.name(peer));
-                Io { stream, id, peer, _end: Speaker }
+                Io { stream, id, peer }
             }),
             Err(e) => Err(e),
         };
@@ -193,8 +188,6 @@ pub struct Io {
     stream: Socket,
     id: u64,
     peer: Option<Arc<str>>,
-    // After the stream: it is the stream's end that may be told.
-    _end: Speaker,
 }
 
 impl std::fmt::Debug for Io {
@@ -221,7 +214,7 @@ impl AsyncRead for Io {
         if state::interrupted() {
             return Poll::Pending;
         }
-        on_socket!(&mut self.stream, s => socket::poll_read(s, cx, buf))
+        self.stream.poll_read(cx, buf)
     }
 }
 impl AsyncWrite for Io {
@@ -229,18 +222,16 @@ impl AsyncWrite for Io {
         if state::interrupted() {
             return Poll::Pending;
         }
-        spoke();
-        on_socket!(&mut self.stream, s => Pin::new(s).poll_write(cx, buf))
+        self.stream.poll_write(cx, buf)
     }
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        on_socket!(&mut self.stream, s => Pin::new(s).poll_flush(cx))
+        self.stream.poll_flush(cx)
     }
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if state::interrupted() {
             return Poll::Pending;
         }
-        spoke();
-        on_socket!(&mut self.stream, s => Pin::new(s).poll_shutdown(cx))
+        self.stream.poll_shutdown(cx)
     }
 }
 

@@ -42,6 +42,7 @@ pub struct World {
     control: Control,
     disks: Disks,
     hooks: Vec<Box<dyn FnMut()>>,
+    seeders: Vec<Box<dyn Fn(u64)>>,
     steps: u64,
     /// It is being dropped.
     over: bool,
@@ -113,6 +114,17 @@ impl World {
     /// Calls `hook` after each step of a host, outside any host: for oracles that read what the system exposes.
     pub fn on_step(&mut self, hook: impl FnMut() + 'static) {
         self.hooks.push(Box::new(hook));
+    }
+    /// Makes the world's randomness a function of `seed` from now on: what it answers to whoever asks for some, and the
+    /// jitter of its links. Generators that have drawn their seed already go on as they are.
+    pub fn reseed(&mut self, seed: u64) {
+        state::reseed(self.shared, seed);
+        self.net.reseed(seed);
+        self.seeders.iter().for_each(|seeder| seeder(seed));
+    }
+    /// Whether a process that is forked now has a world of its own in it: nothing of it is in files or on other threads.
+    pub fn is_in_memory(&self) -> bool {
+        matches!(self.config.engine, Engine::Jump) && !self.shared.foreign && !state::outside(|| self.disks.are_used())
     }
     /// Records that the world's time is over: the trace's last entry.
     pub fn finish(&mut self) {

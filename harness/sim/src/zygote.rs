@@ -31,12 +31,14 @@
 //!
 //! In a `#[test]`, the test itself is where the zygote comes out: `Zygote::start(&zygote::this_test())`.
 
+mod checkpoint;
 mod child;
 mod descriptors;
 mod serve;
 mod text;
 
-pub use serve::serve;
+pub use checkpoint::Checkpoint;
+pub use serve::{serve, serve_from_checkpoints};
 
 use crate::memory::{self, Region, memfd};
 use crate::trace::{Entry, hash_of_lines};
@@ -159,6 +161,7 @@ pub struct Zygote {
 /// Memory shared with the zygote and its children, used again for each run.
 struct Files {
     trace: Region,
+    beginning: File,
     request: File,
     report: File,
     stdout: File,
@@ -203,19 +206,29 @@ impl Zygote {
     /// # Errors
     /// If the zygote is gone or no process can be forked. Whatever becomes of the run itself is an [`Exit`].
     pub fn run(&mut self, request: &[u8], limit: Duration) -> io::Result<Finished> {
+        self.run_from(&[], request, limit)
+    }
+
+    /// As [`Zygote::run`], where the process serves [from checkpoints](serve_from_checkpoints): runs with the same
+    /// `beginning`, one after the other, share it. It is all that the body knows until it passes the checkpoint.
+    ///
+    /// # Errors
+    /// As [`Zygote::run`].
+    pub fn run_from(&mut self, beginning: &[u8], request: &[u8], limit: Duration) -> io::Result<Finished> {
         let start = Instant::now();
-        self.files.reset(request)?;
-        let answer = self.ask(limit).inspect_err(|_| {
+        self.files.reset(beginning, request)?;
+        let beginning = xxhash_rust::xxh3::xxh3_64(beginning);
+        let answer = self.ask(beginning, limit).inspect_err(|_| {
             // Out of step with its zygote, this value is of no more use; neither is the zygote.
             let _ = self.process.kill();
         })?;
         self.files.finished(answer.exit()?, start)
     }
 
-    fn ask(&mut self, limit: Duration) -> io::Result<serve::Answer> {
+    fn ask(&mut self, beginning: u64, limit: Duration) -> io::Result<serve::Answer> {
         let backtraces = std::env::var_os("RUST_BACKTRACE").is_some_and(|v| v != "0");
         self.socket.set_read_timeout(Some(limit.saturating_add(PATIENCE)))?;
-        self.socket.write_all(&serve::Ask::new(limit, backtraces).to_bytes())?;
+        self.socket.write_all(&serve::Ask::new(limit, beginning, backtraces).to_bytes())?;
         let mut answer = [0; serve::Answer::SIZE];
         self.socket
             .read_exact(&mut answer)
@@ -324,6 +337,7 @@ impl Files {
         };
         Ok(Files {
             trace: Region::create(trace_bytes)?,
+            beginning: memfd(c"photofinish-beginning")?.into(),
             request: memfd(c"photofinish-request")?.into(),
             report: memfd(c"photofinish-report")?.into(),
             stdout: output(c"photofinish-stdout")?,
@@ -333,14 +347,16 @@ impl Files {
 
     /// In the order in which `descriptors::Received` takes them.
     fn descriptors(&self) -> [std::os::fd::BorrowedFd<'_>; descriptors::COUNT] {
-        [self.trace.as_fd(), self.request.as_fd(), self.report.as_fd(), self.stdout.as_fd(), self.stderr.as_fd()]
+        let [beginning, request, report] = [&self.beginning, &self.request, &self.report].map(File::as_fd);
+        [self.trace.as_fd(), beginning, request, report, self.stdout.as_fd(), self.stderr.as_fd()]
     }
 
-    fn reset(&mut self, request: &[u8]) -> io::Result<()> {
+    fn reset(&mut self, beginning: &[u8], request: &[u8]) -> io::Result<()> {
         self.trace.reset();
-        for file in [&self.request, &self.report, &self.stdout, &self.stderr] {
+        for file in [&self.beginning, &self.request, &self.report, &self.stdout, &self.stderr] {
             file.set_len(0)?;
         }
+        self.beginning.write_all_at(beginning, 0)?;
         self.request.write_all_at(request, 0)
     }
 

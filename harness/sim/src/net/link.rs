@@ -30,7 +30,7 @@ pub(super) enum Passage {
 impl<F> Link<F> {
     pub(super) fn new(seed: u64, number: u64, latency: Duration) -> Self {
         Link {
-            stream: mix(seed ^ mix(number.wrapping_add(GOLDEN))),
+            stream: stream(seed, number),
             latency_ns: latency.as_nanos() as u64,
             extra_ns: 0,
             sent: 0,
@@ -40,6 +40,9 @@ impl<F> Link<F> {
             hole: false,
             held: VecDeque::new(),
         }
+    }
+    pub(super) fn reseed(&mut self, seed: u64, number: u64) {
+        self.stream = stream(seed, number);
     }
     /// Held packets stay held when a blackhole opens as well: they are older than it.
     pub(super) fn passage(&self) -> Passage {
@@ -56,6 +59,10 @@ impl<F> Link<F> {
         self.latest_ns = self.latest_ns.max(own);
         self.latest_ns
     }
+}
+
+fn stream(seed: u64, number: u64) -> u64 {
+    mix(seed ^ mix(number.wrapping_add(GOLDEN)))
 }
 
 /// Up to a sixth of the latency, by stream and packet number alone: without it replies of equal calls would tie in

@@ -52,7 +52,7 @@ impl Default for WorldConfig {
 /// What moves a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Engine {
-    /// From event to event, over turmoil-net: this crate's own.
+    /// From event to event, over sockets of its own: this crate's.
     #[default]
     Jump,
     /// turmoil, in fixed ticks of 1 ms: an independent check. It starts hosts and lets time pass; all else is
@@ -86,7 +86,7 @@ pub struct Builder {
     trace: Trace,
     choices: Choices,
     hosts: Vec<Host>,
-    at_entry: Vec<Box<dyn FnOnce(u64)>>,
+    at_entry: Vec<Box<dyn Fn(u64)>>,
 }
 
 impl Builder {
@@ -107,9 +107,9 @@ impl Builder {
         self.hosts.push(Host { name: name.into(), spec, main, process: None, paused: false, restart_at: None });
         self
     }
-    /// Calls `seed` with the world's seed when the thread has entered it: for generators that ask neither the C library
+    /// Calls `seed` with the world's seed when the thread has entered it, and when the world gets another one: for generators that ask neither the C library
     /// nor the kernel (SQLite's reads `/dev/urandom`).
-    pub fn at_entry(&mut self, seed: impl FnOnce(u64) + 'static) -> &mut Self {
+    pub fn at_entry(&mut self, seed: impl Fn(u64) + 'static) -> &mut Self {
         self.at_entry.push(Box::new(seed));
         self
     }
@@ -121,11 +121,11 @@ impl Builder {
         let Builder { config, trace, choices, hosts, at_entry } = self;
         symbols::link();
         let shared = state::enter(config.seed, config.epoch_s, config.foreign_threads);
-        for hook in at_entry {
-            hook(config.seed);
+        for seeder in &at_entry {
+            seeder(config.seed);
         }
         let names: Vec<Arc<str>> = hosts.iter().map(|h| h.name.clone()).collect();
-        let net = Network::new(&names, config.seed, config.latency);
+        let net = Network::new(names.len(), config.seed, config.latency);
         #[cfg(feature = "turmoil")]
         let ticks = (config.engine == Engine::Turmoil).then(|| Ticks::new(&names, &config));
         let wires = wire::Shared::new(names.into(), trace.clone(), config.engine);
@@ -143,6 +143,7 @@ impl Builder {
             control: Control::new(),
             disks,
             hooks: Vec::new(),
+            seeders: at_entry,
             steps: 0,
             over: false,
             _thread: PhantomData,

@@ -1,5 +1,6 @@
 //! A run's own process: its files, its trace, its panic hook and the thread that runs the world.
 
+use super::checkpoint::Checkpoint;
 use super::descriptors::Received;
 use super::serve::Ask;
 use super::{read_all, set_soft_limit};
@@ -56,47 +57,72 @@ impl Report {
     }
 }
 
-/// What a forked child does instead of returning.
+/// What a run's process does.
+#[derive(Clone, Copy)]
+pub(super) enum Body {
+    /// With its request.
+    Whole(fn(&[u8], Trace) -> Vec<u8>),
+    /// With what its beginning depends on; it gets the request at the checkpoint.
+    FromCheckpoint(fn(&[u8], Trace, Checkpoint) -> Vec<u8>),
+}
+
+/// What a forked child does instead of returning. `checkpoint` connects one that runs a beginning with its zygote.
 pub(super) fn main(
     zygote: u32,
     socket: &UnixStream,
-    files: &Received,
+    checkpoint: Option<UnixStream>,
+    files: &'static Received,
     ask: Ask,
-    body: fn(&[u8], Trace) -> Vec<u8>,
+    body: Body,
 ) -> ! {
-    BACKTRACES.store(ask.backtraces, Ordering::Relaxed);
-    let code = match prepared(zygote, socket, files).and_then(|(request, trace)| run(&request, trace, body)) {
-        Ok(report) => {
-            let code = if matches!(report, Report::Done(_)) { 0 } else { PANICKED };
-            match report.write(&files.report) {
-                Ok(()) => code,
-                Err(e) => fail(&e),
+    let begun = begin(zygote, socket, ask).and_then(|()| prepared(files)).and_then(|trace| {
+        let work: Box<dyn FnOnce() -> Vec<u8> + Send> = match (body, checkpoint) {
+            (Body::FromCheckpoint(body), Some(zygote)) => {
+                let beginning = read_all(&files.beginning)?;
+                Box::new(move || body(&beginning, trace, Checkpoint { zygote, files }))
             }
-        }
+            (Body::Whole(body), _) => {
+                let request = read_all(&files.request)?;
+                Box::new(move || body(&request, trace))
+            }
+            (Body::FromCheckpoint(_), None) => return Err(io::Error::other("a beginning has a connection")),
+        };
+        run(work, files)
+    });
+    let code = match begun {
+        Ok(never) => match never {},
         Err(e) => fail(&e),
     };
-    // What the body printed without ending its line.
-    let _ = io::stdout().flush();
     // SAFETY: ends the process. Its exit handlers are the zygote's, and threads may still run.
     unsafe { libc::_exit(code) }
 }
 
-fn fail(e: &io::Error) -> i32 {
+/// Says on standard error why the process cannot go on; the exit code for that.
+pub(super) fn fail(e: &io::Error) -> i32 {
     eprintln!("photofinish: a run's process cannot work: {e}");
     crate::exit::HARNESS
 }
 
-fn prepared(zygote: u32, socket: &UnixStream, files: &Received) -> io::Result<(Vec<u8>, Trace)> {
+/// What comes first in a process that was forked, by `parent`, which has `socket` for itself.
+pub(super) fn begin(parent: u32, socket: &UnixStream, ask: Ask) -> io::Result<()> {
+    BACKTRACES.store(ask.backtraces, Ordering::Relaxed);
     // SAFETY: plain system calls on our own process and on descriptors that are open.
     unsafe {
-        // A group of its own, to be killed as one; and the zygote's death ends the run.
+        // A group of its own, to be killed as one; and the parent's death ends the run.
         libc::setpgid(0, 0);
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        if libc::getppid() as u32 != zygote {
+        if libc::getppid() as u32 != parent {
             libc::_exit(crate::exit::HARNESS);
         }
-        // The zygote's connection is not the run's.
+        // The parent's connection is not the run's.
         libc::close(socket.as_raw_fd());
+    }
+    Ok(())
+}
+
+fn prepared(files: &Received) -> io::Result<Trace> {
+    // SAFETY: plain system calls on our own process and on descriptors that are open.
+    unsafe {
         if libc::dup2(files.stdout.as_raw_fd(), 1) < 0 || libc::dup2(files.stderr.as_raw_fd(), 2) < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -107,24 +133,38 @@ fn prepared(zygote: u32, socket: &UnixStream, files: &Received) -> io::Result<(V
     let trace = Trace::shared(Region::map(files.trace.try_clone()?)?);
     trace::set_of_this_process(trace.clone());
     std::panic::set_hook(Box::new(on_panic));
-    Ok((read_all(&files.request)?, trace))
+    Ok(trace)
 }
 
-/// Runs the body on a thread of its own: the same stack in a program and in a test, at an address that no argument moves.
-fn run(request: &[u8], trace: Trace, body: fn(&[u8], Trace) -> Vec<u8>) -> io::Result<Report> {
-    std::thread::scope(|scope| {
-        let world = std::thread::Builder::new().name("world".to_owned()).stack_size(STACK);
-        let world = world.spawn_scoped(scope, move || {
-            // Also what the body does before its world begins must be the same every time.
-            crate::state::prepare_thread();
-            crate::heap::enter();
-            body(request, trace)
-        })?;
-        Ok(match world.join() {
+/// Does the work on a thread of its own (the same stack in a program and in a test, at an address that no argument moves),
+/// and ends the process there: a run that was forked at a checkpoint has no other thread.
+fn run(work: Box<dyn FnOnce() -> Vec<u8> + Send>, files: &'static Received) -> io::Result<std::convert::Infallible> {
+    let world = std::thread::Builder::new().name("world".to_owned()).stack_size(STACK);
+    let world = world.spawn(move || {
+        // Also what the body does before its world begins must be the same every time.
+        crate::state::prepare_thread();
+        crate::heap::enter();
+        let report = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)) {
             Ok(report) => Report::Done(report),
             Err(payload) => Report::Panicked(describe(&*payload)),
-        })
-    })
+        };
+        let code = match report.write(&files.report) {
+            Ok(()) => {
+                if matches!(report, Report::Done(_)) {
+                    0
+                } else {
+                    PANICKED
+                }
+            }
+            Err(e) => fail(&e),
+        };
+        // What the body printed without ending its line.
+        let _ = io::stdout().flush();
+        // SAFETY: ends the process. Its exit handlers are the zygote's, and threads may still run.
+        unsafe { libc::_exit(code) }
+    })?;
+    let _ = world.join();
+    Err(io::Error::other("the world's thread ends the process, but it has ended alone"))
 }
 
 /// Whether a panic shows its backtrace: the parent's `RUST_BACKTRACE`, since a run sees nothing of its environment.

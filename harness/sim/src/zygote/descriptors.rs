@@ -7,20 +7,23 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
 /// Number of files.
-pub(super) const COUNT: usize = 5;
+pub(super) const COUNT: usize = 6;
 
 /// The files, as the zygote has them.
+#[derive(Debug)]
 pub(super) struct Received {
     pub(super) trace: OwnedFd,
+    pub(super) beginning: File,
     pub(super) request: File,
     pub(super) report: File,
-    pub(super) stdout: OwnedFd,
-    pub(super) stderr: OwnedFd,
+    pub(super) stdout: File,
+    pub(super) stderr: File,
 }
 
 /// Room for one control message with all descriptors, aligned as the kernel wants it.
 #[repr(C, align(16))]
 struct Control([u8; 64]);
+const _: () = assert!(PAYLOAD + 32 <= 64, "descriptors and their header fit");
 
 const PAYLOAD: usize = COUNT * size_of::<RawFd>();
 
@@ -74,8 +77,9 @@ pub(super) fn receive(socket: &UnixStream) -> io::Result<Received> {
         std::ptr::copy_nonoverlapping(libc::CMSG_DATA(header), raw.as_mut_ptr().cast(), PAYLOAD);
     }
     // SAFETY: the kernel made these descriptors for us.
-    let [trace, request, report, stdout, stderr] = raw.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-    Ok(Received { trace, request: request.into(), report: report.into(), stdout, stderr })
+    let [trace, beginning, request, report, stdout, stderr] = raw.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+    let [beginning, request, report, stdout, stderr] = [beginning, request, report, stdout, stderr].map(File::from);
+    Ok(Received { trace, beginning, request, report, stdout, stderr })
 }
 
 #[cfg(test)]
@@ -94,7 +98,7 @@ mod tests {
         }
         send(&ours, files.each_ref().map(|file| file.as_fd())).unwrap();
         let got = receive(&theirs).unwrap();
-        let got = [got.trace.into(), got.request, got.report, got.stdout.into(), got.stderr.into()];
+        let got = [got.trace.into(), got.beginning, got.request, got.report, got.stdout, got.stderr];
         for (n, file) in got.iter().enumerate() {
             let mut byte = [0xff];
             file.read_exact_at(&mut byte, 0).unwrap();

@@ -2,6 +2,8 @@
 //!
 //! The loop takes no memory and opens nothing that it does not close, so each child starts from the same state.
 
+use super::checkpoint::{Checkpoint, Stage};
+use super::child::Body;
 use super::descriptors::{self, Received};
 use super::{Exit, child, inside, text};
 use crate::trace::Trace;
@@ -9,6 +11,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// What a zygote says first: [`FIXED`] or [`RANDOM`].
@@ -21,27 +24,30 @@ const RANDOM: [u8; HELLO] = *b"pf1r";
 /// The parent asks for a run; the request itself is in its file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Ask {
-    limit_ms: u64,
+    pub(super) limit_ms: u64,
+    /// Which beginning the run has; equal numbers, equal beginnings.
+    pub(super) beginning: u64,
     /// Panics show a backtrace, on the run's standard error.
     pub(super) backtraces: bool,
 }
 
 impl Ask {
-    const SIZE: usize = 9;
+    pub(super) const SIZE: usize = 17;
 
-    pub(super) fn new(limit: Duration, backtraces: bool) -> Ask {
-        Ask { limit_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX), backtraces }
+    pub(super) fn new(limit: Duration, beginning: u64, backtraces: bool) -> Ask {
+        Ask { limit_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX), beginning, backtraces }
     }
 
     pub(super) fn to_bytes(self) -> [u8; Ask::SIZE] {
         let mut bytes = [u8::from(self.backtraces); Ask::SIZE];
         bytes[..8].copy_from_slice(&self.limit_ms.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.beginning.to_le_bytes());
         bytes
     }
 
-    fn from_bytes(bytes: [u8; Ask::SIZE]) -> Ask {
-        let [limit @ .., backtraces] = bytes;
-        Ask { limit_ms: u64::from_le_bytes(limit), backtraces: backtraces != 0 }
+    pub(super) fn from_bytes(bytes: [u8; Ask::SIZE]) -> Ask {
+        let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        Ask { limit_ms: number(0), beginning: number(8), backtraces: bytes[16] != 0 }
     }
 }
 
@@ -59,7 +65,7 @@ pub(super) enum Answer {
 impl Answer {
     pub(super) const SIZE: usize = 8;
 
-    fn to_bytes(self) -> [u8; Answer::SIZE] {
+    pub(super) fn to_bytes(self) -> [u8; Answer::SIZE] {
         let (tag, value) = match self {
             Answer::Ended(status) => (0, status),
             Answer::WallLimit => (1, 0),
@@ -91,12 +97,28 @@ impl Answer {
     }
 }
 
+/// The run's files, which all processes that come of a zygote have.
+static FILES: OnceLock<Received> = OnceLock::new();
+
 /// Serves runs until the parent is gone: `body` gets the request and the run's trace and returns the report, in a child
 /// of its own, on a thread called `world` with a stack of 8 MiB.
 ///
 /// # Panics
 /// Outside a zygote: call it where [`inside`] is true, first in `main` or in the test that starts the zygote.
 pub fn serve(body: fn(&[u8], Trace) -> Vec<u8>) -> ! {
+    serve_any(Body::Whole(body))
+}
+
+/// As [`serve`], for runs of which many begin alike ([`Zygote::run_from`](super::Zygote::run_from)): `body` gets what their
+/// beginning depends on, and [passes the checkpoint](Checkpoint::pass) where it ends, to get the request.
+///
+/// # Panics
+/// As [`serve`].
+pub fn serve_from_checkpoints(body: fn(&[u8], Trace, Checkpoint) -> Vec<u8>) -> ! {
+    serve_any(Body::FromCheckpoint(body))
+}
+
+fn serve_any(body: Body) -> ! {
     assert!(inside(), "serve() is for zygotes: call it where zygote::inside() is true");
     let Err(e) = run_until_parent_is_gone(body);
     if e.kind() != io::ErrorKind::UnexpectedEof {
@@ -106,17 +128,23 @@ pub fn serve(body: fn(&[u8], Trace) -> Vec<u8>) -> ! {
     unsafe { libc::_exit(i32::from(e.kind() != io::ErrorKind::UnexpectedEof)) }
 }
 
-fn run_until_parent_is_gone(body: fn(&[u8], Trace) -> Vec<u8>) -> io::Result<std::convert::Infallible> {
+fn run_until_parent_is_gone(body: Body) -> io::Result<std::convert::Infallible> {
     let mut socket = socket()?;
     let files = descriptors::receive(&socket)?;
+    let files = FILES.get_or_init(|| files);
     // SAFETY: asks only, and changes nothing.
     let persona = unsafe { libc::personality(0xffff_ffff) };
     text::inherit();
     socket.write_all(if persona & libc::ADDR_NO_RANDOMIZE != 0 { &FIXED } else { &RANDOM })?;
+    let mut stages = [None, None];
     loop {
         let mut ask = [0; Ask::SIZE];
         socket.read_exact(&mut ask)?;
-        let answer = one_run(&socket, &files, Ask::from_bytes(ask), body)?;
+        let ask = Ask::from_bytes(ask);
+        let answer = match body {
+            Body::Whole(_) => one_run(&socket, files, ask, body)?,
+            Body::FromCheckpoint(_) => one_run_from(&mut stages, &socket, files, ask, body)?,
+        };
         socket.write_all(&answer.to_bytes())?;
     }
 }
@@ -137,17 +165,29 @@ fn socket() -> io::Result<UnixStream> {
     Ok(unsafe { UnixStream::from_raw_fd(fd) })
 }
 
-fn one_run(socket: &UnixStream, files: &Received, ask: Ask, body: fn(&[u8], Trace) -> Vec<u8>) -> io::Result<Answer> {
-    let (start, zygote) = (Instant::now(), std::process::id());
-    // SAFETY: the child goes on in `child::main`, which never returns here. No other thread of this process holds a lock:
-    // there is none, or libtest's main thread, which waits for us.
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
-        child::main(zygote, socket, files, ask, body)
+/// What a fork gives.
+pub(super) enum Pid {
+    Child,
+    /// The child's number, and when it was born.
+    Parent(libc::pid_t, Instant),
+    /// `errno`.
+    None(i32),
+}
+
+/// Forks this process: no other thread of it may hold a lock.
+pub(super) fn fork() -> Pid {
+    let start = Instant::now();
+    // SAFETY: the child goes on with what its callers do, on the only thread that it has. The others that this process may
+    // have hold no lock: libtest's main thread waits for us, and so does a child's main thread for that of its world.
+    match unsafe { libc::fork() } {
+        0 => Pid::Child,
+        -1 => Pid::None(errno()),
+        pid => Pid::Parent(pid, start),
     }
-    if pid < 0 {
-        return Ok(Answer::NoFork(errno()));
-    }
+}
+
+/// Waits for a run's end, or ends it at its limit.
+pub(super) fn watch(pid: libc::pid_t, parent: &UnixStream, start: Instant, limit_ms: u64) -> io::Result<Answer> {
     // SAFETY: as the child does for itself, so that its group exists whoever comes first.
     unsafe { libc::setpgid(pid, pid) };
     let pidfd = match pidfd(pid) {
@@ -157,40 +197,111 @@ fn one_run(socket: &UnixStream, files: &Received, ask: Ask, body: fn(&[u8], Trac
             return Ok(Answer::NoFork(e.raw_os_error().unwrap_or(libc::ENOSYS)));
         }
     };
-    let wake = wait(&pidfd, socket, start, ask.limit_ms);
+    let ended = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let wake = wait(&mut [ended], parent, start, limit_ms);
     // Whatever the run has left behind in its group ends with it. It is no more than a zombie until it is waited for, so
     // the group is still its own.
     let status = end(pid);
     match wake? {
-        Wake::Ended => Ok(Answer::Ended(status)),
+        Wake::Ready => Ok(Answer::Ended(status)),
+        Wake::WallLimit => Ok(Answer::WallLimit),
+        Wake::ParentGone => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+fn one_run(socket: &UnixStream, files: &'static Received, ask: Ask, body: Body) -> io::Result<Answer> {
+    let zygote = std::process::id();
+    match fork() {
+        Pid::Child => child::main(zygote, socket, None, files, ask, body),
+        Pid::Parent(pid, start) => watch(pid, socket, start, ask.limit_ms),
+        Pid::None(errno) => Ok(Answer::NoFork(errno)),
+    }
+}
+
+/// How much later than a run's own limit the process that forks it is ended: it ends the run itself.
+const GRACE_MS: u64 = 1000;
+
+/// One run from a beginning, which is run first unless it waits already. Two wait, the one used last first: a run that is
+/// to begin otherwise than its neighbours comes back to theirs.
+fn one_run_from(
+    stages: &mut [Option<Stage>; 2],
+    socket: &UnixStream,
+    files: &'static Received,
+    ask: Ask,
+    body: Body,
+) -> io::Result<Answer> {
+    let start = Instant::now();
+    let is_other = |stage: &mut Stage| stage.beginning != ask.beginning;
+    if stages[0].as_mut().is_none_or(is_other) {
+        stages.swap(0, 1);
+    }
+    let stage = &mut stages[0];
+    if let Some(other) = stage.take_if(is_other) {
+        end(other.pid);
+    }
+    if stage.is_none() {
+        let (ours, theirs) = UnixStream::pair()?;
+        let zygote = std::process::id();
+        let pid = match fork() {
+            Pid::Child => {
+                drop(ours);
+                child::main(zygote, socket, Some(theirs), files, ask, body)
+            }
+            Pid::Parent(pid, _) => pid,
+            Pid::None(errno) => return Ok(Answer::NoFork(errno)),
+        };
+        // SAFETY: as in `watch`.
+        unsafe { libc::setpgid(pid, pid) };
+        match pidfd(pid) {
+            Ok(pidfd) => *stage = Some(Stage { beginning: ask.beginning, pid, pidfd, socket: ours }),
+            Err(e) => {
+                end(pid);
+                return Ok(Answer::NoFork(e.raw_os_error().unwrap_or(libc::ENOSYS)));
+            }
+        }
+    }
+    let Some(waiting) = stage.as_mut() else { unreachable!("it was made just now") };
+    let mut answer = [0; Answer::SIZE];
+    // A beginning that has ended meanwhile does not take the question; its end is seen below.
+    let _ = waiting.socket.write_all(&ask.to_bytes());
+    let wake = wait(&mut waiting.polled(), socket, start, ask.limit_ms.saturating_add(GRACE_MS))?;
+    if matches!(wake, Wake::Ready) && waiting.socket.read_exact(&mut answer).is_ok() {
+        return Ok(Answer::from_bytes(answer));
+    }
+    let status = end(waiting.pid);
+    *stage = None;
+    match wake {
+        // It ended before its checkpoint, or was a run itself.
+        Wake::Ready => Ok(Answer::Ended(status)),
         Wake::WallLimit => Ok(Answer::WallLimit),
         Wake::ParentGone => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }
 
 enum Wake {
-    Ended,
+    /// One of those that were waited for.
+    Ready,
     WallLimit,
     ParentGone,
 }
 
-fn wait(pidfd: &OwnedFd, socket: &UnixStream, start: Instant, limit_ms: u64) -> io::Result<Wake> {
+/// Waits for one of `awaited`, at most two.
+fn wait(awaited: &mut [libc::pollfd], parent: &UnixStream, start: Instant, limit_ms: u64) -> io::Result<Wake> {
+    // Only the end of the connection, which is always told.
+    let gone = libc::pollfd { fd: parent.as_raw_fd(), events: 0, revents: 0 };
     loop {
         let left = limit_ms.saturating_sub(start.elapsed().as_millis() as u64);
-        let mut polled = [
-            libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 },
-            // Only the end of the connection, which is always told.
-            libc::pollfd { fd: socket.as_raw_fd(), events: 0, revents: 0 },
-        ];
+        let mut polled = [gone; 3];
+        polled[1..=awaited.len()].copy_from_slice(awaited);
         // SAFETY: `polled` is valid for reads and writes.
-        let n = unsafe { libc::poll(polled.as_mut_ptr(), 2, left.min(i32::MAX as u64) as i32) };
+        let n = unsafe { libc::poll(polled.as_mut_ptr(), 1 + awaited.len() as u64, left.min(i32::MAX as u64) as i32) };
         if n < 0 && errno() != libc::EINTR {
             return Err(io::Error::last_os_error());
         }
-        if n > 0 && polled[0].revents != 0 {
-            return Ok(Wake::Ended);
+        if n > 0 && polled[1..].iter().any(|p| p.revents != 0) {
+            return Ok(Wake::Ready);
         }
-        if n > 0 && polled[1].revents != 0 {
+        if n > 0 && polled[0].revents != 0 {
             return Ok(Wake::ParentGone);
         }
         if n == 0 && left <= i32::MAX as u64 {
@@ -244,8 +355,8 @@ mod tests {
 
     #[test]
     fn questions_travel_as_bytes_and_a_limit_beyond_all_bounds_is_the_longest_one() {
-        assert_eq!(Ask::new(Duration::MAX, false).limit_ms, u64::MAX);
-        for ask in [Ask::new(Duration::MAX, true), Ask::new(Duration::from_millis(250), false)] {
+        assert_eq!(Ask::new(Duration::MAX, 0, false).limit_ms, u64::MAX);
+        for ask in [Ask::new(Duration::MAX, 7, true), Ask::new(Duration::from_millis(250), u64::MAX, false)] {
             assert_eq!(Ask::from_bytes(ask.to_bytes()), ask);
         }
     }
