@@ -97,7 +97,7 @@ impl Caches {
         let life = Life { number: 0, stage: Stage::Serving, stirred: 0 };
         Caches {
             name: name.to_owned(),
-            behind: AtomicBool::new(hooks.caches_lag()),
+            behind: AtomicBool::new(false),
             hooks,
             state: Mutex::default(),
             life: tokio::sync::watch::Sender::new(life),
@@ -119,7 +119,10 @@ impl Caches {
     /// Up to where the server has the changes of a type.
     pub(crate) fn seen(&self, history: &History, table: usize) -> Seen {
         if !self.behind.load(Ordering::Relaxed) {
-            return Seen { upto: u64::MAX, next: None };
+            if !self.hooks.caches_lag() {
+                return Seen { upto: u64::MAX, next: None };
+            }
+            self.fall_behind(history);
         }
         let mut state = self.state();
         let State { lag, held, .. } = *state;

@@ -157,7 +157,7 @@ pub trait Hooks: Send + Sync {
         false
     }
 
-    /// Whether [`Hooks::cache_delay`] is to be asked. Looked at when a server is made.
+    /// Whether [`Hooks::cache_delay`] is to be asked, of changes from now on. Once it was, it stays so.
     fn caches_lag(&self) -> bool {
         false
     }

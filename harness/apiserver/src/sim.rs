@@ -13,8 +13,7 @@ pub mod faults;
 mod pipe;
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use indexmap::IndexMap;
@@ -62,7 +61,7 @@ impl SimHooks {
 
     /// The kinds of faults that a seed draws in this run.
     pub fn enabled(&self) -> &Enabled {
-        &self.questions.enabled
+        self.questions.enabled()
     }
 }
 
@@ -70,19 +69,21 @@ impl SimHooks {
 #[derive(Clone, Debug)]
 struct Questions {
     choices: Choices,
-    enabled: Enabled,
-    /// Keys that were pinned when the run began.
-    pinned: Arc<BTreeSet<String>>,
+    usual: Enabled,
     /// How often each point came by.
     counts: Arc<Mutex<IndexMap<String, u64>>>,
 }
 
 impl Questions {
     fn new(choices: Choices, enabled: Enabled) -> Questions {
+        Questions { choices, usual: enabled, counts: Arc::default() }
+    }
+
+    /// The kinds that may be drawn now: a run's source is another one once its beginning is over.
+    fn enabled(&self) -> &Enabled {
+        static ALL: LazyLock<Enabled> = LazyLock::new(Enabled::all);
         // A swarm's seed leaves kinds out by itself.
-        let enabled = if choices.asks_all() { Enabled::all() } else { enabled };
-        let pinned = Arc::new(choices.unused_pins().into_iter().collect());
-        Questions { choices, enabled, pinned, counts: Arc::default() }
+        if self.choices.asks_all() { &ALL } else { &self.usual }
     }
 
     /// `<key>#<n>`, where n counts this key.
@@ -99,16 +100,13 @@ impl Questions {
 
     /// Whether any of the points below `key` can come to something.
     fn concerned(&self, key: &str, kinds: &[&'static Fault]) -> bool {
-        let pinned = || {
-            let below = format!("{key}/");
-            self.pinned.range(below.clone()..).next().is_some_and(|key| key.starts_with(&below))
-        };
-        (!self.pinned.is_empty() && pinned()) || kinds.iter().any(|fault| self.enabled.odds(fault).is_some())
+        let enabled = self.enabled();
+        kinds.iter().any(|fault| enabled.odds(fault).is_some()) || self.choices.has_pin_below(key)
     }
 
     /// Odds of a point: those of its kind, none if it is only pinned. `None`: not to be asked.
     fn odds(&self, key: &str, fault: &'static Fault) -> Option<f64> {
-        self.enabled.odds(fault).or_else(|| self.pinned.contains(key).then_some(0.0))
+        self.enabled().odds(fault).or_else(|| self.choices.has_pin(key).then_some(0.0))
     }
 
     fn flip(&self, key: &str, fault: &'static Fault) -> bool {
@@ -169,7 +167,7 @@ impl Hooks for SimHooks {
         let questions = &self.questions;
         let key = questions.numbered(call_key(call));
         // Asked in any case: a script may slow calls down.
-        let odds = questions.enabled.odds(&faults::CALL_DELAY).unwrap_or(0.0);
+        let odds = questions.enabled().odds(&faults::CALL_DELAY).unwrap_or(0.0);
         let before = questions.choices.delay(&key, &faults::delays(&faults::CALL_DELAY, odds, LATE));
         // Most runs neither draw nor pin what follows: their calls need not even make the keys.
         if !questions.concerned(&key, &CALL_FAULTS) {
@@ -214,7 +212,8 @@ impl Hooks for SimHooks {
     }
 
     fn caches_lag(&self) -> bool {
-        self.questions.concerned("cache", &[&faults::CACHE_LAG])
+        // Not in the beginning, which many runs share: the points of their caches are counted from its end.
+        !self.questions.choices.are_in_the_beginning() && self.questions.concerned("cache", &[&faults::CACHE_LAG])
     }
 
     fn cache_delay(&self, server: &str, resource: &str, object: &str) -> Duration {

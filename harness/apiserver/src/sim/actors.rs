@@ -17,7 +17,7 @@ pub fn pace(choices: Choices) -> Pace {
     Arc::new(move |key, normal| {
         let fault = if key.starts_with("stop/") { &POD_STOP } else { &POD_START };
         // Asked in any case: a script may slow pods down.
-        let odds = questions.enabled.odds(fault).unwrap_or(0.0);
+        let odds = questions.enabled().odds(fault).unwrap_or(0.0);
         let mut spec = super::faults::delays(fault, odds, SLOW);
         spec.min = Duration::from_millis(10);
         normal + questions.choices.delay(key, &spec)

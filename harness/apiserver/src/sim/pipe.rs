@@ -39,8 +39,6 @@ pub(super) struct Gated {
     stream: String,
     trace: Trace,
     questions: Questions,
-    /// Whether any fault can happen here.
-    concerned: bool,
     sender: GateSender<Sent>,
     receiver: GateReceiver<Sent>,
     /// An event that waits for the next one to overtake it.
@@ -57,8 +55,7 @@ impl Gated {
         gates: &photofinish_sim::gate::Gates,
     ) -> Gated {
         let (sender, receiver) = gates.open(&stream);
-        let concerned = questions.concerned("watch", &KINDS);
-        Gated { stream, trace, questions, concerned, sender, receiver, overtaken: None, ready: VecDeque::new() }
+        Gated { stream, trace, questions, sender, receiver, overtaken: None, ready: VecDeque::new() }
     }
 
     fn hand(&self, item: WatchItem) -> Handed {
@@ -107,7 +104,7 @@ impl WatchPipe for Gated {
         let meta =
             Meta { object: item.object.clone(), kind: item.kind.as_str().to_owned(), value: item.value.get().clone() };
         // Counted as the gate counts, which asks for the delay of the same event.
-        let named = self.concerned && !item.object.is_empty();
+        let named = !item.object.is_empty() && self.questions.concerned("watch", &KINDS);
         let key = named.then(|| self.questions.numbered(watch_key(&self.stream, &item.object)));
         self.sender.send(meta, Sent { item, key });
     }
