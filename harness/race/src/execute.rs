@@ -4,14 +4,17 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use photofinish_sim::choices::{Choices, Pins};
+use photofinish_sim::exit;
 use photofinish_sim::gate::Gates;
 use photofinish_sim::trace::Trace;
 use photofinish_sim::tracing_layer;
 use photofinish_sim::world::{self, World, WorldConfig};
+use photofinish_sim::zygote::Checkpoint;
+use serde::{Deserialize, Serialize};
 
-use crate::coverage::Tried;
 use crate::crash_points::{self, CrashPoints};
 use crate::explore::choices::ChoicePoint;
+use crate::options::Options;
 use crate::outcome::{Answer, Judgement, Outcome, Request, RunReport, judge, of_judgement};
 use crate::reading::ObjectState;
 use crate::scenario::{self, Scenario};
@@ -21,6 +24,10 @@ use crate::system::{BoxError, Engine, Live, Setup, Stage, System};
 
 /// How long a step waits in virtual time, unless it says so itself.
 pub const AWAIT_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long hosts have before a script begins, in virtual time: they connect, list and watch. What comes up then takes
+/// its default, unless it is pinned.
+pub const BEGINNING: Duration = Duration::from_millis(100);
 
 /// The system that this process races: a run's body is a plain function and must find it.
 static SYSTEM: OnceLock<&'static dyn System> = OnceLock::new();
@@ -32,7 +39,7 @@ pub fn serve_if_zygote(system: &'static dyn System) {
         // The order of hash maps that are made now is part of every run.
         photofinish_sim::state::prepare_thread();
         system.prepare();
-        photofinish_sim::zygote::serve(body)
+        photofinish_sim::zygote::serve_from_checkpoints(body)
     }
 }
 
@@ -41,18 +48,38 @@ pub fn serve_if_zygote(system: &'static dyn System) {
 struct Told {
     points: Vec<ChoicePoint>,
     objects: Vec<ObjectState>,
-    tried: Option<Tried>,
 }
 
-fn body(request: &[u8], trace: Trace) -> Vec<u8> {
+/// What runs that are forked from one process have in common.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Beginning {
+    setup: Setup,
+    /// Choices of the beginning that do not take their default.
+    pins: Pins,
+}
+
+impl Beginning {
+    /// That of a run whose pins are those of its scenario and its id together.
+    pub(crate) fn new(system: &dyn System, scenario: &Scenario, options: &Options, pins: Pins) -> Beginning {
+        let setup = Setup {
+            cluster: options.cluster_of(scenario),
+            switches: options.resolve(system.switches(), &scenario.reported_without),
+            engine: options.engine,
+            env: scenario.env.clone(),
+        };
+        Beginning { setup, pins }
+    }
+}
+
+fn body(beginning: &[u8], trace: Trace, checkpoint: Checkpoint) -> Vec<u8> {
     let system = *SYSTEM.get().expect("serve_if_zygote has set it");
     let mut told = Told::default();
-    let report = match serde_json::from_slice(request) {
-        Ok(request) => run(system, &request, &trace, &mut told),
-        Err(e) => failed(&trace, format!("the request cannot be read: {e}")),
+    let report = match serde_json::from_slice(beginning) {
+        Ok(beginning) => run(system, &beginning, &trace, checkpoint, &mut told),
+        Err(e) => failed(&trace, format!("the beginning cannot be read: {e}")),
     };
-    let Told { points, objects, tried } = told;
-    serde_json::to_vec(&Answer { report, points, objects, tried }).expect("an answer is plain data")
+    let Told { points, objects } = told;
+    serde_json::to_vec(&Answer { report, points, objects }).expect("an answer is plain data")
 }
 
 fn failed(trace: &Trace, end: String) -> RunReport {
@@ -77,7 +104,24 @@ enum End {
     Failed(String),
 }
 
-fn run(system: &'static dyn System, request: &Request, trace: &Trace, told: &mut Told) -> RunReport {
+fn run(
+    system: &'static dyn System,
+    beginning: &Beginning,
+    trace: &Trace,
+    checkpoint: Checkpoint,
+    told: &mut Told,
+) -> RunReport {
+    let _recording = tracing_layer::install(trace, system.filter());
+    let choices = Choices::of_a_beginning(beginning.pins.clone(), trace.clone());
+    let mut begun = match begin(system, &beginning.setup, trace, &choices) {
+        Ok(begun) => begun,
+        Err(e) => return failed(trace, format!("the system could not be assembled: {e}")),
+    };
+    let alone = begun.stuck.is_some() || !begun.world.is_in_memory();
+    let request = match serde_json::from_slice::<Request>(&checkpoint.pass(alone)) {
+        Ok(request) => request,
+        Err(e) => return failed(trace, format!("the request cannot be read: {e}")),
+    };
     let scenarios = match scenario::read(system, &request.source.clone().into()) {
         Ok(scenarios) => scenarios,
         Err(e) => return failed(trace, e.to_string()),
@@ -85,48 +129,52 @@ fn run(system: &'static dyn System, request: &Request, trace: &Trace, told: &mut
     let Some(scenario) = scenarios.into_iter().find(|s| s.name == request.name) else {
         return failed(trace, format!("{} has no scenario {}", request.source.path, request.name));
     };
-    let _recording = tracing_layer::install(trace, system.filter());
-    let setup = setup(system, &scenario, request);
-    let choices = Choices::new(request.choices, setup.pins.clone(), trace.clone());
-    let choices = if request.learn { choices.asking_all() } else { choices };
-    let mut played = match play(system, &setup, &scenario, trace, &choices) {
-        Ok(played) => played,
-        Err(e) => return failed(trace, format!("the system could not be assembled: {e}")),
+    let pins = merge(&scenario.pins, &request.pins);
+    let too_late = choices.go_on(request.choices, pins, request.learn);
+    // Where the beginning knew the pins, the points that do not take them have said so.
+    if !too_late.is_empty() && beginning.pins.is_empty() {
+        exit::leave(exit::ANOTHER_BEGINNING, "another-beginning", "a pin is for what came up in the beginning");
+    }
+    begun.world.reseed(request.choices.seed());
+    let end = match begun.stuck.take() {
+        Some(stuck) => End::Stuck(stuck),
+        None => play(system, &beginning.setup, &scenario, trace, &choices, &mut begun),
     };
-    let virtual_ns = played.world.now().as_nanos() as u64;
-    match &played.end {
-        End::Script => played.world.finish(),
+    let Begun { live, mut world, .. } = begun;
+    let virtual_ns = world.now().as_nanos() as u64;
+    match &end {
+        End::Script => world.finish(),
         // The world has recorded why it is stuck.
         End::Stuck(_) => {}
         End::Refused(why) => _ = trace.entry("end", "refused").host("world").text(why).record(),
         End::Failed(why) => _ = trace.entry("end", "failed").host("world").text(why).record(),
     }
-    let judgement = match played.end {
+    let judgement = match end {
         // What was not played to its end for want of an engine is not judged.
         End::Refused(_) => Judgement::default(),
         _ => trace.with(|entries| judge(system, &scenario, entries)),
     };
-    let report = report(judgement, &played.end, trace, &choices, virtual_ns);
+    let report = report(judgement, &end, trace, &choices, virtual_ns);
     if request.learn {
         told.points.extend(choices.points().into_iter().map(ChoicePoint::from));
     }
-    if request.cover {
-        told.tried = Some(trace.with(|entries| Tried::of(system, entries)));
-    }
     if request.objects {
-        told.objects = played.live.objects();
+        told.objects = live.objects();
     }
     // The verdict stands, and the process ends: what destructors would do now is no part of the run.
-    std::mem::forget(played.live);
-    played.world.abandon();
+    std::mem::forget(live);
+    world.abandon();
     report
 }
 
-/// A world that has come to its end, with what lives in it.
-struct Played {
+/// A world whose hosts are ready, with what lives in it.
+struct Begun {
     live: Box<dyn Live>,
     world: World,
-    end: End,
+    gates: Gates,
+    crash_points: CrashPoints,
+    /// It did not even come to the script.
+    stuck: Option<String>,
 }
 
 fn report(judgement: Judgement, end: &End, trace: &Trace, choices: &Choices, virtual_ns: u64) -> RunReport {
@@ -160,20 +208,8 @@ fn report(judgement: Judgement, end: &End, trace: &Trace, choices: &Choices, vir
     }
 }
 
-fn setup(system: &dyn System, scenario: &Scenario, request: &Request) -> Setup {
-    Setup {
-        scenario: scenario.name.clone(),
-        cluster: request.options.cluster_of(scenario),
-        switches: request.options.resolve(system.switches(), &scenario.reported_without),
-        source: request.choices,
-        pins: merge(&scenario.pins, &request.pins),
-        engine: request.options.engine,
-        env: scenario.env.clone(),
-    }
-}
-
 /// The scenario's pins and the run id's; where both pin a choice, the run id says.
-fn merge(scenario: &Pins, id: &Pins) -> Pins {
+pub(crate) fn merge(scenario: &Pins, id: &Pins) -> Pins {
     let mut pins = scenario.clone();
     for (key, value) in id.iter() {
         pins.insert(key, value);
@@ -181,15 +217,9 @@ fn merge(scenario: &Pins, id: &Pins) -> Pins {
     pins
 }
 
-fn play(
-    system: &'static dyn System,
-    setup: &Setup,
-    scenario: &Scenario,
-    trace: &Trace,
-    choices: &Choices,
-) -> Result<Played, BoxError> {
+fn begin(system: &'static dyn System, setup: &Setup, trace: &Trace, choices: &Choices) -> Result<Begun, BoxError> {
     let gates = Gates::new(trace.clone(), choices.clone());
-    let mut config = WorldConfig { seed: setup.seed(), ..WorldConfig::default() };
+    let mut config = WorldConfig::default();
     system.configure(setup, &mut config);
     config.engine = match setup.engine {
         Engine::Jump => world::Engine::Jump,
@@ -215,18 +245,29 @@ fn play(
         world.on_step(oracle);
     }
     world.start_all();
+    let stuck = world.run_for(BEGINNING).err().map(|stuck| stuck.to_string());
+    Ok(Begun { live, world, gates, crash_points, stuck })
+}
+
+fn play(
+    system: &'static dyn System,
+    setup: &Setup,
+    scenario: &Scenario,
+    trace: &Trace,
+    choices: &Choices,
+    begun: &mut Begun,
+) -> End {
     let mut scene = Scene {
-        world: &mut world,
-        live: &mut *live,
+        world: &mut begun.world,
+        live: &mut *begun.live,
         trace: trace.clone(),
         choices: choices.clone(),
-        gates,
+        gates: begun.gates.clone(),
         holds: IndexMap::new(),
-        crash_points,
+        crash_points: begun.crash_points.clone(),
         reported: system.switches().iter().all(|s| !matches!(s.kind, SwitchKind::Proposed { .. }) || !setup.on(s.name)),
     };
-    let end = script(scenario, setup.engine, &mut scene);
-    Ok(Played { live, world, end })
+    script(scenario, setup.engine, &mut scene)
 }
 
 fn script(scenario: &Scenario, engine: Engine, scene: &mut Scene<'_>) -> End {

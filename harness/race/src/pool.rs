@@ -9,8 +9,8 @@ use photofinish_sim::exit;
 use photofinish_sim::trace::Entry;
 use photofinish_sim::zygote::{Exit, Finished, Zygote};
 
-use crate::coverage::Tried;
 use crate::crash_points;
+use crate::execute::{Beginning, merge};
 use crate::explore::choices::ChoicePoint;
 use crate::explore::clusters;
 use crate::options::Options;
@@ -40,8 +40,6 @@ pub struct Job {
     pub learn: bool,
     /// Tell the states of all objects ([`Run::objects`]). No part of the id either.
     pub objects: bool,
-    /// Tell what the run tried ([`Run::tried`]). No part of the id either.
-    pub cover: bool,
     /// The durable write after which a process crashes, as `gateway/stop#3`: part of the name of the run.
     pub crash_after: Option<String>,
 }
@@ -65,7 +63,7 @@ impl Job {
         }
         let place = |name: &String| system.cluster_options().iter().position(|o| o.name == name);
         options.cluster.sort_by(|a, _, b, _| place(a).cmp(&place(b)));
-        Job { scenario, options, source, pins, learn: false, objects: false, cover: false, crash_after: None }
+        Job { scenario, options, source, pins, learn: false, objects: false, crash_after: None }
     }
     /// The same run, but a process crashes after the write that has this label.
     pub fn crashing_after(&self, label: &str) -> Job {
@@ -92,6 +90,11 @@ impl Job {
         };
         RunId { scenario, options: self.options.clone(), source: self.source, pins: self.pins.clone() }
     }
+    /// What the beginning of the run depends on, which many runs share: its choices take their defaults.
+    fn beginning(&self, system: &dyn System, pins: Pins) -> Vec<u8> {
+        let beginning = Beginning::new(system, &self.scenario, &self.options, pins);
+        serde_json::to_vec(&beginning).expect("a beginning is plain data")
+    }
     fn request(&self) -> Vec<u8> {
         let request = Request {
             source: (*self.scenario.source).clone(),
@@ -101,7 +104,6 @@ impl Job {
             pins: self.pins.clone(),
             learn: self.learn,
             objects: self.objects,
-            cover: self.cover,
         };
         serde_json::to_vec(&request).expect("a request is plain data")
     }
@@ -123,8 +125,6 @@ pub struct Run {
     pub points: Vec<ChoicePoint>,
     /// The states of all objects by revision; empty unless [`Job::objects`], and for a run whose process died.
     pub objects: Vec<ObjectState>,
-    /// What it tried; empty unless [`Job::cover`].
-    pub tried: Tried,
 }
 
 /// Where a zygote cannot be started or talked to: a failure of the harness.
@@ -262,7 +262,7 @@ impl Worker {
     pub(crate) fn run(&mut self, job: &Job) -> Result<Run, PoolError> {
         let Worker { pool, zygote, witness } = self;
         let request = job.request();
-        let first = fork(pool, zygote, &request)?;
+        let first = fork(pool, zygote, job, &request)?;
         let mut report = settle(pool.system, &job.scenario, &first, pool.wall_limit);
         let again = match report.outcome.exit_code() {
             0 => pool.again == Again::All,
@@ -271,7 +271,7 @@ impl Worker {
         };
         let mut entries = Vec::new();
         if again {
-            let second = fork(pool, witness, &request)?;
+            let second = fork(pool, witness, job, &request)?;
             let again = settle(pool.system, &job.scenario, &second, pool.wall_limit);
             if (again.outcome, &again.trace_hash) != (report.outcome, &report.trace_hash) {
                 entries = first.trace();
@@ -289,24 +289,25 @@ impl Worker {
         }
         let mut output = String::from_utf8_lossy(&first.stdout).into_owned();
         output.push_str(&String::from_utf8_lossy(&first.stderr));
-        let asked = job.learn || job.objects || job.cover;
+        let asked = job.learn || job.objects;
         let answer = asked.then(|| serde_json::from_slice::<Answer>(&first.report).ok()).flatten();
-        // Of a run whose process died, the trace tells what it tried.
-        let died = || if job.cover { Tried::of(pool.system, &entries) } else { Tried::default() };
-        let (points, objects, tried) = match answer {
-            Some(Answer { points, objects, tried, .. }) => (points, objects, tried.unwrap_or_default()),
-            None => (Vec::new(), Vec::new(), died()),
-        };
-        Ok(Run { job: job.clone(), report, entries, output, wall: first.wall, points, objects, tried })
+        let (points, objects) = answer.map(|answer| (answer.points, answer.objects)).unwrap_or_default();
+        Ok(Run { job: job.clone(), report, entries, output, wall: first.wall, points, objects })
     }
 }
 
-fn fork(pool: &Pool, zygote: &mut Option<Zygote>, request: &[u8]) -> Result<Finished, PoolError> {
+fn fork(pool: &Pool, zygote: &mut Option<Zygote>, job: &Job, request: &[u8]) -> Result<Finished, PoolError> {
     let ready = match zygote {
         Some(zygote) => zygote,
         None => zygote.insert(Zygote::start(&pool.zygote_args).map_err(PoolError::Start)?),
     };
-    ready.run(request, pool.wall_limit).map_err(|e| {
+    let mut run = |pins| ready.run_from(&job.beginning(pool.system, pins), request, pool.wall_limit);
+    let finished = run(Pins::default()).and_then(|finished| match finished.exit {
+        // A pin that is for the beginning: this run has one of its own.
+        Exit::Code(exit::ANOTHER_BEGINNING) => run(merge(&job.scenario.pins, &job.pins)),
+        _ => Ok(finished),
+    });
+    finished.map_err(|e| {
         *zygote = None;
         PoolError::Gone(e)
     })

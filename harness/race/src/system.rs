@@ -4,13 +4,15 @@
 //! use, the properties that must hold, and how to build its world. The harness does the rest: it parses scenarios,
 //! runs each in a process of its own, judges properties, prints and replays failures.
 //!
-//! The order of a run: [`System::configure`], [`System::assemble`] (hosts are added, none runs yet), all hosts start,
-//! the scenario's steps act one after the other ([`Action::act`]), the properties are judged over the trace.
+//! The order of a run: [`System::configure`], [`System::assemble`] (hosts are added, none runs yet), all hosts start and
+//! have [a moment](crate::execute::BEGINNING) to get ready, in which every choice takes its default unless it is pinned; then the
+//! scenario's steps act one after the other ([`Action::act`]), and the properties are judged over the trace. Runs of equal
+//! [`Setup`] share their beginning: it is run once, and they are forked from it.
 use std::any::Any;
 use std::fmt;
 
 use indexmap::{IndexMap, IndexSet};
-use photofinish_sim::choices::{Choices, Pins, Source};
+use photofinish_sim::choices::{Choices, Pins};
 use photofinish_sim::gate::Gates;
 use photofinish_sim::trace::{Entry, EntryId, Trace};
 use photofinish_sim::tracing_layer::Filter;
@@ -18,7 +20,7 @@ use photofinish_sim::world::{Builder, WorldConfig};
 
 use crate::mistake::Mistake;
 use crate::property::Property;
-use crate::reading::{Grid, Meeting, ObjectState, Reading, Role};
+use crate::reading::{ObjectState, Reading, Role};
 use crate::scenario::Scenario;
 use crate::scenario::yaml::Node;
 use crate::scene::{Scene, StepError};
@@ -85,14 +87,6 @@ pub trait System: Sync + 'static {
     /// What the entries of a trace mean, for reports. Not asked in a run.
     fn reading(&self, _entries: &[Entry]) -> Reading {
         Reading::default()
-    }
-    /// In which state each event was met that came to somebody who keeps a state, for the coverage of a sweep.
-    fn meetings(&self, _entries: &[Entry]) -> Vec<Meeting> {
-        Vec::new()
-    }
-    /// The states and events that [`System::meetings`] may tell of.
-    fn grid(&self) -> Grid {
-        Grid::default()
     }
     /// A unit test's skeleton for a violation that comes down to one input of one rule, given the trace and the entry that
     /// broke the property.
@@ -202,19 +196,13 @@ pub struct Builtin {
     pub text: &'static str,
 }
 
-/// Everything that decides a run, apart from the scenario's steps.
-#[derive(Clone, Debug)]
+/// What a run's world is built from. What comes after its beginning (steps, source of choices, pins) is no part of it.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Setup {
-    /// The scenario's name.
-    pub scenario: String,
     /// Cluster options, defaults filled in.
     pub cluster: Cluster,
     /// Names of the switches that are on.
     pub switches: IndexSet<String>,
-    /// Where choices come from that nothing pins.
-    pub source: Source,
-    /// Choices with a value given by the run id or by the scenario.
-    pub pins: Pins,
     /// What runs the hosts.
     pub engine: Engine,
     /// Environment variables of hosts, from the scenario's `env: {host: {NAME: value}}`; for [`HostSpec::env`].
@@ -227,10 +215,6 @@ impl Setup {
     /// Is this switch on?
     pub fn on(&self, switch: &str) -> bool {
         self.switches.contains(switch)
-    }
-    /// The world's seed: that of the run, or 0 when it is benign.
-    pub fn seed(&self) -> u64 {
-        self.source.seed()
     }
     /// The environment of one host.
     pub fn env(&self, host: &str) -> IndexMap<String, String> {

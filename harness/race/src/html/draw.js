@@ -58,10 +58,6 @@ function failed(e) {
   return e.kind === "log" && (e.name === "error" || e.name === "warn");
 }
 
-// The chart on paper, in CSS pixels: below its verdict it fits on a page of A4 or letter, landscape. The style sheet says
-// the same widths.
-const PAPER = { width: 970, titles: 158, height: 480 };
-
 class Chart {
   constructor(app) {
     this.app = app;
@@ -124,7 +120,7 @@ class Chart {
   midY(lane) { return lane.y + 13; }
 
   draw() {
-    this.known = this.paper;
+    this.known = undefined;
     const { width } = this;
     this.known = width;
     const parts = [];
