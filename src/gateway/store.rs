@@ -107,6 +107,11 @@ impl Store {
                  UNIQUE (object_type, workspace, name)
              );",
         )?;
+        // All at once, not each where it is needed first: the first of many writes is not slower than the others.
+        connection.set_prepared_statement_cache_capacity(sql::ALL.len());
+        for statement in sql::ALL {
+            connection.prepare_cached(statement)?;
+        }
         Ok(Store { connection: Mutex::new(connection) })
     }
 
@@ -117,15 +122,13 @@ impl Store {
 
     /// The sandbox with this id.
     pub fn sandbox(&self, id: &str) -> Result<Option<Sandbox>, StoreError> {
-        let sql = format!("{SELECT} WHERE object_type = ?1 AND id = ?2");
-        self.db().prepare_cached(&sql)?.query_row(params![SANDBOX, id], raw).optional()?.map(decode).transpose()
+        self.db().prepare_cached(sql::ONE)?.query_row(params![SANDBOX, id], raw).optional()?.map(decode).transpose()
     }
 
     /// The sandbox with this name in this workspace.
     pub fn sandbox_named(&self, workspace: &str, name: &str) -> Result<Option<Sandbox>, StoreError> {
-        let sql = format!("{SELECT} WHERE object_type = ?1 AND workspace = ?2 AND name = ?3");
         self.db()
-            .prepare_cached(&sql)?
+            .prepare_cached(sql::NAMED)?
             .query_row(params![SANDBOX, workspace, name], raw)
             .optional()?
             .map(decode)
@@ -135,7 +138,7 @@ impl Store {
     /// All sandboxes, oldest row first.
     pub fn sandboxes(&self) -> Result<Vec<Sandbox>, StoreError> {
         let db = self.db();
-        let mut statement = db.prepare_cached(&format!("{SELECT} WHERE object_type = ?1 ORDER BY seq"))?;
+        let mut statement = db.prepare_cached(sql::EACH)?;
         let rows = statement.query_map(params![SANDBOX], raw)?;
         rows.map(|row| decode(row?)).collect()
     }
@@ -148,11 +151,14 @@ impl Store {
         let meta = sandbox.meta_mut();
         (meta.resource_version, meta.created_at_ms, meta.updated_at_ms) = (1, now_ms, now_ms);
         let (id, workspace, name) = (meta.id.clone(), meta.workspace.clone(), meta.name.clone());
-        let put = self.db().prepare_cached(
-            "INSERT INTO objects (object_type, id, workspace, name, resource_version, created_at_ms, updated_at_ms, payload)
-             VALUES (?1, ?2, ?3, ?4, 1, ?5, ?5, ?6)")?.execute(
-            params![SANDBOX, id, workspace, name, now_ms, sandbox.encode_to_vec()],
-        );
+        let put = self.db().prepare_cached(sql::PUT)?.execute(params![
+            SANDBOX,
+            id,
+            workspace,
+            name,
+            now_ms,
+            sandbox.encode_to_vec()
+        ]);
         match put {
             Ok(_) => {
                 committed(op, &sandbox);
@@ -187,22 +193,16 @@ impl Store {
         change(&mut new);
         let meta = new.meta_mut();
         (meta.resource_version, meta.updated_at_ms) = (current + 1, now_ms);
-        let changed = self
-            .db()
-            .prepare_cached(
-                "UPDATE objects SET workspace = ?1, name = ?2, resource_version = ?3, updated_at_ms = ?4, payload = ?5
-             WHERE object_type = ?6 AND id = ?7 AND resource_version = ?8",
-            )?
-            .execute(params![
-                meta.workspace.clone(),
-                meta.name.clone(),
-                version(current + 1),
-                now_ms,
-                new.encode_to_vec(),
-                SANDBOX,
-                id,
-                version(current)
-            ])?;
+        let changed = self.db().prepare_cached(sql::SWAP)?.execute(params![
+            meta.workspace.clone(),
+            meta.name.clone(),
+            version(current + 1),
+            now_ms,
+            new.encode_to_vec(),
+            SANDBOX,
+            id,
+            version(current)
+        ])?;
         if changed == 0 {
             return Err(self.conflict(id, current)?);
         }
@@ -212,8 +212,7 @@ impl Store {
 
     /// Removes the row whatever its version; true if there was one.
     pub fn delete(&self, op: &str, id: &str) -> Result<bool, StoreError> {
-        let sql = "DELETE FROM objects WHERE object_type = ?1 AND id = ?2";
-        let gone = self.db().prepare_cached(sql)?.execute(params![SANDBOX, id])? > 0;
+        let gone = self.db().prepare_cached(sql::DELETE)?.execute(params![SANDBOX, id])? > 0;
         if gone {
             removed(op, id, 0);
         }
@@ -225,8 +224,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Conflict`] if it is at another version or gone.
     pub fn delete_at(&self, op: &str, id: &str, expected: u64) -> Result<(), StoreError> {
-        let sql = "DELETE FROM objects WHERE object_type = ?1 AND id = ?2 AND resource_version = ?3";
-        if self.db().prepare_cached(sql)?.execute(params![SANDBOX, id, version(expected)])? == 0 {
+        if self.db().prepare_cached(sql::DELETE_AT)?.execute(params![SANDBOX, id, version(expected)])? == 0 {
             return Err(self.conflict(id, expected)?);
         }
         removed(op, id, expected);
@@ -240,10 +238,9 @@ impl Store {
 
     /// Who serves the supervisor session of this sandbox, whether fresh or not.
     pub fn owner(&self, sandbox_id: &str) -> Result<Option<SupervisorOwner>, StoreError> {
-        let sql = "SELECT payload FROM objects WHERE object_type = ?1 AND id = ?2";
         let blob = self
             .db()
-            .prepare_cached(sql)?
+            .prepare_cached(sql::PAYLOAD)?
             .query_row(params![OWNER, sandbox_id], |row| row.get::<_, Vec<u8>>(0))
             .optional()?;
         let decode = |blob: Vec<u8>| SupervisorOwner::decode(blob.as_slice());
@@ -252,13 +249,12 @@ impl Store {
 
     /// Writes the owner row of a session: the newest session wins.
     pub fn put_owner(&self, sandbox_id: &str, owner: &SupervisorOwner) -> Result<(), StoreError> {
-        self.db().prepare_cached(
-            "INSERT INTO objects (object_type, id, workspace, name, resource_version, created_at_ms, updated_at_ms, payload)
-             VALUES (?1, ?2, '', ?2, 1, ?3, ?3, ?4)
-             ON CONFLICT (object_type, id) DO UPDATE
-             SET resource_version = resource_version + 1, updated_at_ms = ?3, payload = ?4")?.execute(
-            params![OWNER, sandbox_id, owner.seen_ms, owner.encode_to_vec()],
-        )?;
+        self.db().prepare_cached(sql::PUT_OWNER)?.execute(params![
+            OWNER,
+            sandbox_id,
+            owner.seen_ms,
+            owner.encode_to_vec()
+        ])?;
         Ok(())
     }
 
@@ -267,33 +263,73 @@ impl Store {
     pub fn lease(&self, holder: &str, now_ms: i64, ttl_ms: i64) -> Result<bool, StoreError> {
         let lease = ReconcilerLease { holder: holder.into(), renewed_ms: now_ms };
         // The name column tells the holder.
-        let taken = self.db().execute(
-            "INSERT INTO objects (object_type, id, workspace, name, resource_version, created_at_ms, updated_at_ms, payload)
-             VALUES (?1, ?2, '', ?3, 1, ?4, ?4, ?5)
-             ON CONFLICT (object_type, id) DO UPDATE
-             SET name = ?3, resource_version = resource_version + 1, updated_at_ms = ?4, payload = ?5
-             WHERE name = ?3 OR updated_at_ms < ?4 - ?6",
-            params![LEASE, SINGLETON, holder, now_ms, lease.encode_to_vec(), ttl_ms],
-        )?;
+        let taken = self.db().prepare_cached(sql::LEASE)?.execute(params![
+            LEASE,
+            SINGLETON,
+            holder,
+            now_ms,
+            lease.encode_to_vec(),
+            ttl_ms
+        ])?;
         Ok(taken > 0)
     }
 
     /// A number that differs from an earlier one if any commit of any connection came in between.
     pub fn revision(&self) -> Result<(i64, u64), StoreError> {
         let db = self.db();
-        let others = db.query_row("PRAGMA data_version", [], |row| row.get(0))?;
+        let others = db.prepare_cached(sql::REVISION)?.query_row([], |row| row.get(0))?;
         Ok((others, db.total_changes()))
     }
 
     /// Removes the owner row, whoever's it is.
     pub fn delete_owner(&self, sandbox_id: &str) -> Result<(), StoreError> {
-        let sql = "DELETE FROM objects WHERE object_type = ?1 AND id = ?2";
-        self.db().prepare_cached(sql)?.execute(params![OWNER, sandbox_id])?;
+        self.db().prepare_cached(sql::DELETE)?.execute(params![OWNER, sandbox_id])?;
         Ok(())
     }
 }
 
-const SELECT: &str = "SELECT id, resource_version, created_at_ms, updated_at_ms, payload FROM objects";
+/// All statements.
+mod sql {
+    /// The columns of a row that `raw` reads, and where they are.
+    macro_rules! select {
+        ($rest:literal) => {
+            concat!("SELECT id, resource_version, created_at_ms, updated_at_ms, payload FROM objects ", $rest)
+        };
+    }
+    macro_rules! insert {
+        ($rest:literal) => {
+            concat!(
+                "INSERT INTO objects (object_type, id, workspace, name, resource_version, created_at_ms, updated_at_ms, payload) ",
+                $rest
+            )
+        };
+    }
+    pub(super) const ONE: &str = select!("WHERE object_type = ?1 AND id = ?2");
+    pub(super) const NAMED: &str = select!("WHERE object_type = ?1 AND workspace = ?2 AND name = ?3");
+    pub(super) const EACH: &str = select!("WHERE object_type = ?1 ORDER BY seq");
+    pub(super) const PAYLOAD: &str = "SELECT payload FROM objects WHERE object_type = ?1 AND id = ?2";
+    pub(super) const PUT: &str = insert!("VALUES (?1, ?2, ?3, ?4, 1, ?5, ?5, ?6)");
+    pub(super) const SWAP: &str =
+        "UPDATE objects SET workspace = ?1, name = ?2, resource_version = ?3, updated_at_ms = ?4, payload = ?5
+         WHERE object_type = ?6 AND id = ?7 AND resource_version = ?8";
+    pub(super) const DELETE: &str = "DELETE FROM objects WHERE object_type = ?1 AND id = ?2";
+    pub(super) const DELETE_AT: &str =
+        "DELETE FROM objects WHERE object_type = ?1 AND id = ?2 AND resource_version = ?3";
+    pub(super) const PUT_OWNER: &str = insert!(
+        "VALUES (?1, ?2, '', ?2, 1, ?3, ?3, ?4)
+         ON CONFLICT (object_type, id) DO UPDATE
+         SET resource_version = resource_version + 1, updated_at_ms = ?3, payload = ?4"
+    );
+    pub(super) const LEASE: &str = insert!(
+        "VALUES (?1, ?2, '', ?3, 1, ?4, ?4, ?5)
+         ON CONFLICT (object_type, id) DO UPDATE
+         SET name = ?3, resource_version = resource_version + 1, updated_at_ms = ?4, payload = ?5
+         WHERE name = ?3 OR updated_at_ms < ?4 - ?6"
+    );
+    pub(super) const REVISION: &str = "PRAGMA data_version";
+    pub(super) const ALL: &[&str] =
+        &[ONE, NAMED, EACH, PAYLOAD, PUT, SWAP, DELETE, DELETE_AT, PUT_OWNER, LEASE, REVISION];
+}
 
 struct Raw {
     id: String,
