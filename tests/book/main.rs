@@ -3,4 +3,3 @@
 mod json_schema;
 mod pages;
 mod schema;
-mod workflow;

@@ -4,7 +4,6 @@
 mod golden;
 mod idle;
 mod order;
-mod perfetto;
 mod real_path;
 mod replay;
 mod runs;
