@@ -418,7 +418,7 @@ mod tests {
     fn of_many_findings_ten_are_printed_those_of_the_script_last() {
         let finding = |n: usize| Finding {
             fingerprint: format!("{n:08x}"),
-            property: if n % 2 == 0 { SCRIPT } else { "stable" }.to_owned(),
+            property: if n.is_multiple_of(2) { SCRIPT } else { "stable" }.to_owned(),
             object: String::new(),
             scenario: String::new(),
             run_id: String::new(),
