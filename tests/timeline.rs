@@ -191,6 +191,98 @@ fn two_runs_stand_side_by_side_from_where_they_part() {
     assert_eq!(complaints(&mut browser, &page), [] as [String; 0]);
 }
 
+/// A sweep that finds the race of the report by itself, and its page.
+fn swept() -> (Folder, PathBuf) {
+    let folder = Folder::new("sweep");
+    let args = ["sweep", "lifecycle", "--as-reported", "--seeds", "24", "--wall-limit", "300s", "--html", "sweep.html"];
+    assert_eq!(photofinish(folder.path(), &args), 1);
+    let page = folder.path().join("sweep.html");
+    (folder, page)
+}
+
+#[test]
+fn a_sweep_shows_what_it_found_how_soon_and_what_it_tried() {
+    let Some(mut browser) = browser() else { return };
+    let (_folder, page) = swept();
+    for (name, width, height, dark) in
+        [("light", 1500, 1700, false), ("dark", 1500, 1700, true), ("narrow", 430, 2400, false)]
+    {
+        browser.look(width, height, dark);
+        browser.open(&page);
+        let wide = "document.documentElement.scrollWidth <= window.innerWidth";
+        assert_eq!(browser.evaluate(wide), json!(true), "{name}: nothing sticks out at the side");
+        browser.screenshot(&artifacts().join(format!("sweep-{name}.png")));
+    }
+    browser.look(1500, 1000, false);
+    browser.open(&page);
+    let tiles = browser.evaluate("[...document.querySelectorAll('.tile dt')].map(e => e.textContent)");
+    let expected = json!(["runs", "speed", "found", "first bug after", "choices tried", "pairs met"]);
+    assert_eq!(tiles, expected);
+    assert_eq!(browser.evaluate("document.querySelector('.tile b').textContent"), "24");
+    // The figures are those of the data, and the grid has every pair.
+    let data = browser.evaluate("photofinish.sweep.data");
+    let findings = data["findings"].as_array().expect("findings");
+    assert!(!findings.is_empty() && data["choices"][0].as_u64() > Some(0), "{data}");
+    let rows = browser.evaluate("document.querySelectorAll('.found tbody tr').length");
+    assert_eq!(rows, json!(findings.len()));
+    let (states, events) = (data["grid"]["states"].as_array(), data["grid"]["events"].as_array());
+    let pairs = states.map_or(0, Vec::len) * events.map_or(0, Vec::len);
+    assert!(pairs >= 80, "{data}");
+    let count = |cells: &str| format!("document.querySelectorAll('.grid tbody td{cells}').length");
+    assert_eq!(browser.evaluate(&count("")), json!(pairs));
+    let met = browser.evaluate(&count(":not(.never)")).as_u64().expect("a number");
+    let cells = data["grid"]["cells"].as_array().expect("rows").iter().flat_map(|row| row.as_array().expect("cells"));
+    assert_eq!(met as usize, cells.filter(|cell| !cell.is_null()).count());
+    assert!(met > 8 && (met as usize) < pairs, "{met} of {pairs}");
+    // A finding leads to its run.
+    let buttons = "[...document.querySelectorAll('.found button[data-section]')]";
+    let last = browser.evaluate(&format!("Number({buttons}.at(-1).dataset.section)"));
+    browser.evaluate(&format!("{buttons}.at(-1).click()"));
+    assert_eq!(browser.evaluate("photofinish.section"), last);
+    let marked = browser.evaluate("document.querySelector('.found tr[aria-current=true]').dataset.row");
+    assert_eq!(marked, json!(last.to_string()));
+    assert_eq!(complaints(&mut browser, &page), [] as [String; 0]);
+}
+
+#[test]
+fn a_sweep_that_finds_nothing_shows_what_it_tried_and_no_empty_timeline() {
+    let Some(mut browser) = browser() else { return };
+    let folder = Folder::new("sweep-clean");
+    let args = ["sweep", "late-stop-snapshot-after-stopped", "--seeds", "3", "--strategy", "plain", "--html", "s.html"];
+    assert_eq!(photofinish(folder.path(), &args), 0);
+    browser.look(1500, 1000, false);
+    let page = folder.path().join("s.html");
+    browser.open(&page);
+    let none = browser.evaluate("document.querySelector('#sweep .none').textContent");
+    assert!(none.as_str().is_some_and(|text| text.contains("rule of three")), "{none}");
+    for part in ["header", "main", "#tools", "#list"] {
+        let shown = browser.evaluate(&format!("document.querySelector('body > {part}').checkVisibility()"));
+        assert_eq!(shown, json!(false), "{part}");
+    }
+    assert_eq!(complaints(&mut browser, &page), [] as [String; 0]);
+}
+
+#[test]
+fn on_paper_the_whole_chart_stands_on_the_first_page_below_its_verdict() {
+    let Some(mut browser) = browser() else { return };
+    let (_folder, page) = failure();
+    for width in [600, 1500, 2600] {
+        browser.look(width, 900, false);
+        browser.open(&page);
+        let pdf = browser.pdf(&artifacts().join("timeline.pdf"));
+        let pages = pdf.windows(11).filter(|w| *w == b"/Type /Page").count()
+            - pdf.windows(12).filter(|w| *w == b"/Type /Pages").count();
+        assert_eq!(pages, 2, "one page with the chart, one that tells how it came to this, from a window of {width}");
+    }
+    let svg = "document.querySelector('#canvas svg').getAttribute('width')";
+    let before = browser.evaluate(svg);
+    browser.evaluate("window.dispatchEvent(new Event('beforeprint'))");
+    assert_ne!(browser.evaluate(svg), before, "the chart is drawn anew for paper");
+    browser.evaluate("window.dispatchEvent(new Event('afterprint'))");
+    assert_eq!(browser.evaluate(svg), before, "and as it was, after it");
+    assert_eq!(complaints(&mut browser, &page), [] as [String; 0]);
+}
+
 #[test]
 fn it_is_read_in_the_dark_on_a_small_screen_and_on_paper() {
     let Some(mut browser) = browser() else { return };

@@ -16,7 +16,7 @@ mod reading;
 mod rows;
 mod seen;
 
-pub use reading::reading;
+pub use reading::{grid, meetings, reading};
 
 /// Period of the gateway's sweep, within which a row must have left a state that a snapshot contradicts.
 const SWEEP: Duration = Duration::from_secs(60);

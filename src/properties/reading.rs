@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use photofinish::reading::{Link, Reading, View};
+use photofinish::reading::{Grid, Link, Meeting, Reading, View};
 use photofinish_sim::trace::{Entry, EntryId};
 
 use super::oracle::STATE;
@@ -30,6 +30,71 @@ pub fn reading(entries: &[Entry]) -> Reading {
     }
     reading.views.sort_by_key(|view| view.at);
     reading
+}
+
+/// The phase of a row that nobody has stored.
+const NO_ROW: &str = "no row";
+/// A snapshot of a resource without a bootstrap marker.
+const NO_MARKER: &str = "no marker";
+/// The resource is gone.
+const DELETED: &str = "deleted";
+
+/// Phases of rows, and what a snapshot may say of the resource's bootstrap.
+pub fn grid() -> Grid {
+    Grid {
+        state: "row phase",
+        states: vec![
+            NO_ROW,
+            "Provisioning",
+            "Ready",
+            "Stopping",
+            "Stopped",
+            "Starting",
+            "Completed",
+            "Error",
+            "Deleting",
+            "Unknown",
+        ],
+        event: "snapshot",
+        events: vec![
+            "create/preparing",
+            "create/released",
+            "restart/preparing",
+            "restart/released",
+            "stop/releasing",
+            "stop/suspending",
+            NO_MARKER,
+            DELETED,
+        ],
+    }
+}
+
+/// Which snapshot met which phase of its row, at the gateway that got it.
+pub fn meetings(entries: &[Entry]) -> Vec<Meeting> {
+    let mut snapshots = Snapshots::default();
+    let mut phases: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut met = Vec::new();
+    for e in entries {
+        let event = if let Some(sent) = snapshots.received(e) {
+            let field = |name| sent.field(name).unwrap_or_default();
+            match field("operation") {
+                "" => NO_MARKER.to_owned(),
+                operation => format!("{operation}/{}", field("bootstrap_phase")),
+            }
+        } else if e.kind == "span" && e.name == "driver_watch.sandbox_deleted" {
+            DELETED.to_owned()
+        } else {
+            if says(e, "store commit").is_some()
+                && let Some((id, phase)) = e.field("id").zip(e.field("phase"))
+            {
+                phases.insert(id, phase);
+            }
+            continue;
+        };
+        let phase = e.field("sandbox_id").and_then(|id| phases.get(id)).filter(|phase| !phase.is_empty());
+        met.push(Meeting { state: phase.copied().unwrap_or(NO_ROW).to_owned(), event });
+    }
+    met
 }
 
 /// Names of sandboxes by what else stands for them.
@@ -296,6 +361,24 @@ mod tests {
         ];
         assert_eq!(told, expected);
         assert!(views.iter().all(|view| view.subject == "demo"));
+    }
+
+    #[test]
+    fn a_snapshot_meets_the_phase_that_its_row_has_when_it_is_received() {
+        let mut entries = example();
+        let met = |entries: &[Entry]| -> Vec<_> { meetings(entries).into_iter().map(|m| (m.state, m.event)).collect() };
+        let pair = |state: &str, event: &str| (state.to_owned(), event.to_owned());
+        assert_eq!(met(&entries), [pair("Provisioning", "create/preparing")]);
+        // The row is gone by now.
+        let gone = trace(&[("gateway", "span", "", &NAMED)]);
+        entries.extend(gone.into_iter().map(|e| Entry { name: "driver_watch.sandbox_deleted".into(), ..e }));
+        assert_eq!(met(&entries)[1], pair("no row", "deleted"));
+        // Nobody has stored one yet.
+        assert_eq!(met(&entries[1..])[0], pair("no row", "create/preparing"));
+        let Grid { states, events, .. } = grid();
+        for (state, event) in met(&entries) {
+            assert!(states.contains(&&*state) && events.contains(&&*event), "{state}, {event}");
+        }
     }
 
     #[test]

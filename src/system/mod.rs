@@ -21,7 +21,7 @@ use crate::pb::openshell::SandboxPhase;
 use crate::remedy::{Remedies, SWITCHES};
 use crate::{BoxError, driver, properties};
 use photofinish::mistake::Mistake;
-use photofinish::reading::{Reading, Role};
+use photofinish::reading::{Grid, Meeting, Reading, Role};
 use photofinish::scenario::Scenario;
 use photofinish::scenario::yaml::Node;
 use photofinish::switch::Switch;
@@ -265,6 +265,12 @@ impl System for OpenShell {
     }
     fn reading(&self, entries: &[Entry]) -> Reading {
         properties::reading(entries)
+    }
+    fn meetings(&self, entries: &[Entry]) -> Vec<Meeting> {
+        properties::meetings(entries)
+    }
+    fn grid(&self) -> Grid {
+        properties::grid()
     }
     fn unit_test(&self, entries: &[Entry], broke: EntryId) -> Option<String> {
         unit_test::of(entries, broke)

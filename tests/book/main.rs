@@ -3,3 +3,4 @@
 mod json_schema;
 mod pages;
 mod schema;
+mod workflow;

@@ -174,6 +174,17 @@ impl Browser {
         }
     }
 
+    /// Prints the page as PDF into a file, on the paper that it asks for. Returns the file's content.
+    pub(crate) fn pdf(&mut self, file: &Path) -> Vec<u8> {
+        // What `look` said of the medium would hold on paper, too.
+        self.ask("Emulation.setEmulatedMedia", json!({"media": ""}));
+        let answer = self.ask("Page.printToPDF", json!({"preferCSSPageSize": true, "printBackground": true}));
+        let pdf = base64(answer["data"].as_str().expect("a document"));
+        assert!(pdf.starts_with(b"%PDF"), "it is no PDF");
+        std::fs::write(file, &pdf).expect("the document is written");
+        pdf
+    }
+
     /// Writes a picture of the window as PNG.
     pub(crate) fn screenshot(&mut self, file: &Path) {
         let answer = self.ask("Page.captureScreenshot", json!({"format": "png"}));

@@ -4,6 +4,7 @@
 mod golden;
 mod idle;
 mod order;
+mod perfetto;
 mod real_path;
 mod replay;
 mod runs;

@@ -12,6 +12,7 @@ use photofinish_sim::world::{self, World, WorldConfig};
 use photofinish_sim::zygote::Checkpoint;
 use serde::{Deserialize, Serialize};
 
+use crate::coverage::Tried;
 use crate::crash_points::{self, CrashPoints};
 use crate::explore::choices::ChoicePoint;
 use crate::options::Options;
@@ -48,6 +49,7 @@ pub fn serve_if_zygote(system: &'static dyn System) {
 struct Told {
     points: Vec<ChoicePoint>,
     objects: Vec<ObjectState>,
+    tried: Option<Tried>,
 }
 
 /// What runs that are forked from one process have in common.
@@ -78,8 +80,8 @@ fn body(beginning: &[u8], trace: Trace, checkpoint: Checkpoint) -> Vec<u8> {
         Ok(beginning) => run(system, &beginning, &trace, checkpoint, &mut told),
         Err(e) => failed(&trace, format!("the beginning cannot be read: {e}")),
     };
-    let Told { points, objects } = told;
-    serde_json::to_vec(&Answer { report, points, objects }).expect("an answer is plain data")
+    let Told { points, objects, tried } = told;
+    serde_json::to_vec(&Answer { report, points, objects, tried }).expect("an answer is plain data")
 }
 
 fn failed(trace: &Trace, end: String) -> RunReport {
@@ -157,6 +159,9 @@ fn run(
     let report = report(judgement, &end, trace, &choices, virtual_ns);
     if request.learn {
         told.points.extend(choices.points().into_iter().map(ChoicePoint::from));
+    }
+    if request.cover {
+        told.tried = Some(trace.with(|entries| Tried::of(system, entries)));
     }
     if request.objects {
         told.objects = live.objects();

@@ -45,6 +45,7 @@
 //! The [`run_id::RunId`] says everything about a run: scenario, switches, seed, pinned choices.
 pub mod catalogue;
 pub mod cli;
+pub mod coverage;
 pub mod crash_points;
 pub mod execute;
 pub mod explore;

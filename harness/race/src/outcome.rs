@@ -6,6 +6,7 @@ use photofinish_sim::choices::{Pins, Source as ChoiceSource};
 use photofinish_sim::trace::{Entry, EntryId};
 use serde::{Deserialize, Serialize};
 
+use crate::coverage::Tried;
 use crate::explore::choices::ChoicePoint;
 use crate::options::Options;
 use crate::property::{Checked, Property, Verdict, Violation, always_checked};
@@ -32,6 +33,9 @@ pub(crate) struct Request {
     /// Tell the states of all objects.
     #[serde(default)]
     pub objects: bool,
+    /// Tell what the run tried.
+    #[serde(default)]
+    pub cover: bool,
 }
 
 /// What a run's process answers.
@@ -45,6 +49,9 @@ pub(crate) struct Answer {
     /// The states of all objects, where they were asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<ObjectState>,
+    /// What the run tried, where it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tried: Option<Tried>,
 }
 
 /// How a run ended.

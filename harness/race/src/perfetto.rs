@@ -2,8 +2,9 @@
 //! message.
 //!
 //! Format: "Trace Event Format", JSON object form. Times are microseconds. What lasts (requests, spans, holds) is
-//! asynchronous, since on one host such things overlap without nesting; an entry is a slice of a microsecond, for arrows
-//! end at slices.
+//! asynchronous, since on one host such things overlap without nesting; an entry is a slice of a microsecond at most, for
+//! arrows end at slices. Slices of one thread must not overlap in part, and an arrow finds its slice by time: so entries of
+//! one lane and instant stand one nanosecond apart, and a slice ends where the next begins.
 use indexmap::IndexMap;
 use photofinish_sim::trace::Entry;
 use serde_json::{Map, Value, json};
@@ -13,24 +14,25 @@ use crate::html::lanes::{Lane, host_of, label, lanes};
 use crate::outcome::RunReport;
 use crate::reading::{Reading, Role};
 
-/// How long an entry is drawn, microseconds.
-const SLICE_US: f64 = 1.0;
+/// How long an entry is drawn at most, nanoseconds.
+const SLICE_NS: u64 = 1_000;
 
 /// The trace of a run as one JSON text.
 pub fn trace(report: &RunReport, entries: &[Entry], reading: &Reading, role: &dyn Fn(&str) -> Role) -> String {
     let (lanes, of) = lanes(entries, role);
     let tracks = Tracks::new(entries, &lanes, &of);
     let lane_id = |e: &Entry| of.get(e.id as usize).and_then(|at| lanes.get(*at)).map_or("", |lane| &*lane.id);
+    let (drawn_at, ends) = slices(entries, &of);
     let mut events = tracks.named();
-    for e in entries {
-        events.push(slice(e, tracks.of(e), reading));
+    for (n, e) in entries.iter().enumerate() {
+        events.push(slice(e, tracks.of(e), (drawn_at[n], ends[n]), reading));
     }
     for e in entries {
         // What a host does for a reason of its own needs no arrow.
         if let Some(cause) = e.cause.and_then(|cause| entries.get(cause as usize)).filter(|c| host_of(c) != host_of(e))
         {
-            events.push(flow("s", e.id, cause, tracks.of(cause)));
-            events.push(flow("f", e.id, e, tracks.of(e)));
+            events.push(flow("s", e.id, drawn_at[cause.id as usize], tracks.of(cause)));
+            events.push(flow("f", e.id, drawn_at[e.id as usize], tracks.of(e)));
         }
     }
     for (n, bar) in bars(entries, lane_id).iter().enumerate() {
@@ -55,6 +57,25 @@ pub fn trace(report: &RunReport, entries: &[Entry], reading: &Reading, role: &dy
         }
     }
     json!({"displayTimeUnit": "ms", "traceEvents": events}).to_string()
+}
+
+/// Where the slices of entries begin and end, nanoseconds: in each lane one behind the other.
+fn slices(entries: &[Entry], lane_of: &[usize]) -> (Vec<u64>, Vec<u64>) {
+    let lane = |n: usize| lane_of.get(n).copied().unwrap_or(0);
+    // By lane: the entry before, and where it begins.
+    let mut before: IndexMap<usize, (usize, u64)> = IndexMap::new();
+    let mut begins: Vec<u64> = Vec::with_capacity(entries.len());
+    let mut ends: Vec<u64> = Vec::with_capacity(entries.len());
+    for (n, e) in entries.iter().enumerate() {
+        let earliest = before.get(&lane(n)).map_or(0, |(_, at)| at + 1);
+        let begin = e.at_ns.max(earliest);
+        if let Some((last, _)) = before.insert(lane(n), (n, begin)) {
+            ends[last] = ends[last].min(begin);
+        }
+        begins.push(begin);
+        ends.push(begin + SLICE_NS);
+    }
+    (begins, ends)
 }
 
 fn micros(ns: u64) -> f64 {
@@ -100,25 +121,30 @@ impl<'a> Tracks<'a> {
                 json!({"ph": "M", "pid": pid, "tid": 0, "name": "process_sort_index", "args": {"sort_index": pid}}),
             ]
         };
-        let lane = |(lane, (pid, tid)): (&Lane, &(usize, usize))| json!({"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": lane.title}});
-        self.hosts.iter().flat_map(host).chain(self.lanes.iter().zip(&self.places).map(lane)).collect()
+        let lane = |(lane, (pid, tid)): (&Lane, &(usize, usize))| {
+            [
+                json!({"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": lane.title}}),
+                json!({"ph": "M", "pid": pid, "tid": tid, "name": "thread_sort_index", "args": {"sort_index": tid}}),
+            ]
+        };
+        self.hosts.iter().flat_map(host).chain(self.lanes.iter().zip(&self.places).flat_map(lane)).collect()
     }
 }
 
-fn slice(e: &Entry, (pid, tid): (usize, usize), reading: &Reading) -> Value {
+fn slice(e: &Entry, (pid, tid): (usize, usize), (from_ns, to_ns): (u64, u64), reading: &Reading) -> Value {
     let mut args: Map<String, Value> = e.fields.iter().map(|(k, v)| (k.to_string(), json!(v))).collect();
     args.insert("entry".into(), json!(e.id));
     args.insert("text".into(), json!(e.text));
     let name = reading.labels.get(&e.id).cloned().unwrap_or_else(|| label(e));
     json!({
-        "ph": "X", "cat": e.kind, "name": name, "ts": micros(e.at_ns), "dur": SLICE_US, "pid": pid, "tid": tid,
-        "args": args,
+        "ph": "X", "cat": e.kind, "name": name, "ts": micros(from_ns), "dur": micros(to_ns - from_ns), "pid": pid,
+        "tid": tid, "args": args,
     })
 }
 
-fn flow(phase: &str, id: u64, e: &Entry, (pid, tid): (usize, usize)) -> Value {
+fn flow(phase: &str, id: u64, at_ns: u64, (pid, tid): (usize, usize)) -> Value {
     json!({
-        "ph": phase, "bp": "e", "cat": "message", "name": "message", "id": id, "ts": micros(e.at_ns), "pid": pid,
+        "ph": phase, "bp": "e", "cat": "message", "name": "message", "id": id, "ts": micros(at_ns), "pid": pid,
         "tid": tid,
     })
 }
@@ -140,6 +166,20 @@ mod tests {
             fields: vec![("id".into(), "1".into())],
             spans: vec![],
             cause,
+        }
+    }
+
+    #[test]
+    fn entries_of_a_lane_stand_one_behind_the_other_and_do_not_overlap() {
+        let at = |at_ns: [u64; 4]| -> Vec<Entry> {
+            (0..).zip(at_ns).map(|(id, at_ns)| Entry { at_ns, ..e(id, "gateway", "log", None) }).collect()
+        };
+        for (times, lanes, begins, ends) in [
+            ([0, 5_000, 9_000, 9_999], [0, 0, 0, 0], [0, 5_000, 9_000, 9_999], [1_000, 6_000, 9_999, 10_999]),
+            ([7, 7, 7, 8], [0, 0, 0, 0], [7, 8, 9, 10], [8, 9, 10, 1_010]),
+            ([7, 7, 7, 7], [0, 1, 0, 1], [7, 7, 8, 8], [8, 8, 1_008, 1_008]),
+        ] {
+            assert_eq!(slices(&at(times), &lanes), (begins.to_vec(), ends.to_vec()), "{times:?} in {lanes:?}");
         }
     }
 

@@ -9,6 +9,7 @@ use photofinish_sim::exit;
 use photofinish_sim::trace::Entry;
 use photofinish_sim::zygote::{Exit, Finished, Zygote};
 
+use crate::coverage::Tried;
 use crate::crash_points;
 use crate::execute::{Beginning, merge};
 use crate::explore::choices::ChoicePoint;
@@ -40,6 +41,8 @@ pub struct Job {
     pub learn: bool,
     /// Tell the states of all objects ([`Run::objects`]). No part of the id either.
     pub objects: bool,
+    /// Tell what the run tried ([`Run::tried`]). No part of the id either.
+    pub cover: bool,
     /// The durable write after which a process crashes, as `gateway/stop#3`: part of the name of the run.
     pub crash_after: Option<String>,
 }
@@ -63,7 +66,7 @@ impl Job {
         }
         let place = |name: &String| system.cluster_options().iter().position(|o| o.name == name);
         options.cluster.sort_by(|a, _, b, _| place(a).cmp(&place(b)));
-        Job { scenario, options, source, pins, learn: false, objects: false, crash_after: None }
+        Job { scenario, options, source, pins, learn: false, objects: false, cover: false, crash_after: None }
     }
     /// The same run, but a process crashes after the write that has this label.
     pub fn crashing_after(&self, label: &str) -> Job {
@@ -104,6 +107,7 @@ impl Job {
             pins: self.pins.clone(),
             learn: self.learn,
             objects: self.objects,
+            cover: self.cover,
         };
         serde_json::to_vec(&request).expect("a request is plain data")
     }
@@ -125,6 +129,8 @@ pub struct Run {
     pub points: Vec<ChoicePoint>,
     /// The states of all objects by revision; empty unless [`Job::objects`], and for a run whose process died.
     pub objects: Vec<ObjectState>,
+    /// What it tried; empty unless [`Job::cover`].
+    pub tried: Tried,
 }
 
 /// Where a zygote cannot be started or talked to: a failure of the harness.
@@ -289,10 +295,15 @@ impl Worker {
         }
         let mut output = String::from_utf8_lossy(&first.stdout).into_owned();
         output.push_str(&String::from_utf8_lossy(&first.stderr));
-        let asked = job.learn || job.objects;
+        let asked = job.learn || job.objects || job.cover;
         let answer = asked.then(|| serde_json::from_slice::<Answer>(&first.report).ok()).flatten();
-        let (points, objects) = answer.map(|answer| (answer.points, answer.objects)).unwrap_or_default();
-        Ok(Run { job: job.clone(), report, entries, output, wall: first.wall, points, objects })
+        // Of a run whose process died, the trace tells what it tried.
+        let died = || if job.cover { Tried::of(pool.system, &entries) } else { Tried::default() };
+        let (points, objects, tried) = match answer {
+            Some(Answer { points, objects, tried, .. }) => (points, objects, tried.unwrap_or_default()),
+            None => (Vec::new(), Vec::new(), died()),
+        };
+        Ok(Run { job: job.clone(), report, entries, output, wall: first.wall, points, objects, tried })
     }
 }
 

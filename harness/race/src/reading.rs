@@ -63,6 +63,28 @@ pub struct Link {
     pub how: String,
 }
 
+/// An event came while what it is about was in a state: a sweep shows which of them met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Meeting {
+    /// In a word.
+    pub state: String,
+    /// In a word or two.
+    pub event: String,
+}
+
+/// The states and events that there are, in the order in which they are shown: those that never met are worth seeing, too.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Grid {
+    /// What the states are of: `row phase`, say.
+    pub state: &'static str,
+    /// The states.
+    pub states: Vec<&'static str>,
+    /// What the events are: `snapshot`, say.
+    pub event: &'static str,
+    /// The events.
+    pub events: Vec<&'static str>,
+}
+
 /// The state of an object from a revision on, as an API server stored it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ObjectState {

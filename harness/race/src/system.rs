@@ -20,7 +20,7 @@ use photofinish_sim::world::{Builder, WorldConfig};
 
 use crate::mistake::Mistake;
 use crate::property::Property;
-use crate::reading::{ObjectState, Reading, Role};
+use crate::reading::{Grid, Meeting, ObjectState, Reading, Role};
 use crate::scenario::Scenario;
 use crate::scenario::yaml::Node;
 use crate::scene::{Scene, StepError};
@@ -87,6 +87,14 @@ pub trait System: Sync + 'static {
     /// What the entries of a trace mean, for reports. Not asked in a run.
     fn reading(&self, _entries: &[Entry]) -> Reading {
         Reading::default()
+    }
+    /// In which state each event was met that came to somebody who keeps a state, for the coverage of a sweep.
+    fn meetings(&self, _entries: &[Entry]) -> Vec<Meeting> {
+        Vec::new()
+    }
+    /// The states and events that [`System::meetings`] may tell of.
+    fn grid(&self) -> Grid {
+        Grid::default()
     }
     /// A unit test's skeleton for a violation that comes down to one input of one rule, given the trace and the entry that
     /// broke the property.

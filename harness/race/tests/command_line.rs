@@ -1,5 +1,6 @@
 //! The command line, end to end, with the toy system: started with `TOY_PROGRAM` set, this test is the program.
 mod authoring;
+mod progress;
 mod toy;
 
 use std::path::PathBuf;
@@ -42,7 +43,7 @@ fn main() -> ExitCode {
         ("a closed pipe is no panic", a_closed_pipe_is_no_panic),
         ("list and remedies print one line each", list_and_remedies),
     ];
-    let trials = tests.iter().chain(authoring::TESTS).map(|(name, test)| {
+    let trials = tests.iter().chain(authoring::TESTS).chain(progress::TESTS).map(|(name, test)| {
         let test = *test;
         Trial::test(*name, move || {
             test();

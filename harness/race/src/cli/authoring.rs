@@ -58,19 +58,27 @@ pub(super) fn new(system: &dyn System, args: &NewArgs, output: &mut Output) -> R
     };
     let mut file = std::fs::File::create_new(&path).map_err(cannot)?;
     std::io::Write::write_all(&mut file, text.as_bytes()).map_err(cannot)?;
+    let schema = path.with_file_name("scenario.schema.json");
     let path = path.display();
     output.line(format!("wrote {path}"));
     output.line(format!("  photofinish run {path}                 # it holds"));
     output.line(format!("  photofinish run {path} --as-reported   # and can fail"));
     output.line(format!("  photofinish check {path}"));
+    output.line("  photofinish properties                       # what `check` may name");
+    if !schema.exists() {
+        output.line(format!("  photofinish schema scenario > {}   # an editor then knows the words", schema.display()));
+    }
     Ok(0)
 }
+
+/// How editors find the schema: `schema scenario` prints it.
+const MODELINE: &str = "# yaml-language-server: $schema=scenario.schema.json";
 
 /// The system's first built-in scenario under another name, with a line on each step that there is.
 fn template(system: &dyn System, name: &str) -> Option<String> {
     let builtin = system.template()?;
     let mut text = format!(
-        "# {name}: what to race, in the words of a bug report. Change it step by step, and run it after each.\n"
+        "{MODELINE}\n# {name}: what to race, in the words of a bug report. Change it step by step, and run it after each.\n"
     );
     for line in builtin.text.lines().filter(|l| !l.starts_with('#')) {
         text += &match line.split_once(':') {

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 
 use photofinish_sim::trace::EntryId;
 
-use crate::html::{Page, Told};
+use crate::html::{Page, Swept, Told};
 use crate::mistake::BadInput;
 use crate::outcome::Outcome;
 use crate::perfetto;
@@ -65,6 +65,17 @@ impl Drawing {
             draw(self.system, page, run, drawn, mark);
         }
     }
+    /// The same for a run that is a finding of a sweep: the section that shows it, if there is room.
+    pub(super) fn add_section(&mut self, run: &Run) -> Option<usize> {
+        let (_, page) = self.html.as_mut()?;
+        draw(self.system, page, run, true, None)
+    }
+    /// The runs are what this sweep found.
+    pub(super) fn sweep(&mut self, swept: &Swept<'_>) {
+        if let Some((_, page)) = &mut self.html {
+            page.sweep(swept);
+        }
+    }
     /// Writes the files, over older ones.
     pub(super) fn write(&self) -> Result<(), BadInput> {
         let write = |option: &str, path: &Path, text: &str| {
@@ -88,7 +99,13 @@ pub(super) fn page(system: &'static dyn System, run: &Run) -> String {
     page.finish()
 }
 
-fn draw(system: &'static dyn System, page: &mut Page, run: &Run, drawn: bool, mark: Option<(EntryId, &str)>) {
+fn draw(
+    system: &'static dyn System,
+    page: &mut Page,
+    run: &Run,
+    drawn: bool,
+    mark: Option<(EntryId, &str)>,
+) -> Option<usize> {
     let id = run.job.id().to_string();
     let properties: Vec<_> = system.properties().into_iter().chain(always_checked()).collect();
     let entries = if drawn { run.entries.as_slice() } else { &[] };
@@ -103,5 +120,5 @@ fn draw(system: &'static dyn System, page: &mut Page, run: &Run, drawn: bool, ma
         sentence: &|name| properties.iter().find(|p| p.name == name).map_or("", |p| p.sentence).to_owned(),
         objects: &run.objects,
         mark: mark.map(|(entry, text)| (entry, text.to_owned())),
-    });
+    })
 }

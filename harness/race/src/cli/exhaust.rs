@@ -1,5 +1,5 @@
 //! `exhaust [NAME..] --faults K`: every alternative of every choice, K at a time, and a certificate at the end.
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -262,6 +262,7 @@ fn of_scenario(
     // Of the benign run and of those with one fault: to compare with what is not in the list.
     let mut verdicts: BTreeMap<String, String> = BTreeMap::new();
     let jobs = schedules.into_iter().map(|pins| Job { pins, ..benign.clone() }).take_while(|_| !over());
+    let (open, mut tried) = (plan.points.len(), BTreeSet::new());
     let done = pool.run(jobs, |run| {
         let of_system = run.report.violated().iter().any(|property| *property != SCRIPT);
         certificate.violations_of_system += u64::from(of_system);
@@ -269,7 +270,9 @@ fn of_scenario(
             verdicts.insert(run.job.pins.to_string(), verdict(&run.report));
         }
         findings.add(&scenario.name, &run.job.id().to_string(), &run.report, &run.entries, start.elapsed());
-        progress.tell(findings.runs(), || super::found(&findings));
+        tried.extend(run.job.pins.iter().map(|(key, _)| key.to_owned()));
+        progress
+            .tell(findings.runs(), || format!("{}, {} of {open} choices tried", super::found(&findings), tried.len()));
         let told = !args.json || run.report.outcome == Outcome::Holds || output.line(json_line(&run, false));
         told && !over()
     });
@@ -331,6 +334,10 @@ fn by_fault(points: &[ChoicePoint], plan: &Plan) -> BTreeMap<String, ByFault> {
 fn tell(certificate: &Certificate<'_>, args: &ExhaustArgs, virtual_ns: u64, output: &mut Output) {
     if args.json {
         output.line(serde_json::to_string(certificate).expect("a certificate is plain data"));
+        return;
+    }
+    let clean = certificate.complete && certificate.findings.is_empty() && certificate.audit_differs.is_empty();
+    if args.how.quiet && clean {
         return;
     }
     let Certificate { scenario, faults, choice_points, schedules, listed, list_hash, seconds, .. } = certificate;

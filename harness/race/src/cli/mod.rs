@@ -16,6 +16,7 @@ use crate::mistake::BadInput;
 use crate::options::{Options, Profile};
 use crate::outcome::Outcome;
 use crate::pool::{Again, Job, Pool, PoolError, Run, WALL_LIMIT};
+use crate::property::{Checked, always_checked};
 use crate::report;
 use crate::run_id::RunId;
 use crate::scenario::yaml::parse_duration;
@@ -47,6 +48,7 @@ mod prove;
 mod schema;
 mod shrink;
 mod sweep;
+mod sweep_page;
 mod time_to_bug;
 mod when;
 
@@ -61,8 +63,21 @@ const PRINTED: usize = 10;
 /// How many failing seeds are named.
 const SEEDS_SHOWN: usize = 5;
 
+/// Where to begin.
+const START: &str = "\
+To begin with:
+  list                     what there is to be raced
+  run NAME                 one of them; --as-reported shows how it goes wrong, --html run.html draws it
+  new my-race              a scenario of your own, with every step explained
+  shrink RUN-ID            the fewest delays with which a failing run still fails";
+
 #[derive(Parser)]
-#[command(version, about = "Replays races on a simulated clock, network and cluster", max_term_width = 100)]
+#[command(
+    version,
+    about = "Replays races on a simulated clock, network and cluster",
+    max_term_width = 100,
+    after_help = START
+)]
 struct Cli {
     /// When to colour: auto is a terminal, unless NO_COLOR is set.
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto", value_parser = Colour::parse)]
@@ -106,6 +121,8 @@ enum Command {
     Fmt(authoring::FmtArgs),
     /// Print the remedies and mutants that the system knows.
     Remedies,
+    /// Print the properties that scenarios may check, and those that are judged in every run.
+    Properties,
     /// Print where a scenario's benign run could go another way: each choice with its alternatives and who may take them.
     Choices(choices::ChoicesArgs),
     /// Run scenarios with faults drawn by many seeds, and group what fails.
@@ -261,6 +278,7 @@ pub(crate) fn run(system: &'static dyn System, args: impl Iterator<Item = OsStri
     let done = match cli.command {
         Command::List => list(system, &mut output),
         Command::Remedies => Ok(remedies(system, &mut output)),
+        Command::Properties => Ok(properties(system, &mut output)),
         Command::Apiserver(args) => apiserver::serve(&args),
         Command::New(args) => authoring::new(system, &args, &mut output),
         Command::Check(args) => Ok(authoring::check(system, &args, &mut output)),
@@ -326,6 +344,21 @@ fn remedies(system: &dyn System, output: &mut Output) -> u8 {
             SwitchKind::Mutant => "mutant, off",
         };
         output.line(format!("{:<width$}  {kind:<13}  {} ({})", s.name, s.sentence, s.from));
+    }
+    0
+}
+
+fn properties(system: &dyn System, output: &mut Output) -> u8 {
+    let properties: Vec<_> = system.properties().into_iter().chain(always_checked()).collect();
+    let own = properties.len() - always_checked().len();
+    let width = width(properties.iter().map(|p| p.name));
+    for (n, p) in properties.iter().enumerate() {
+        let checked = match p.checked {
+            Checked::WhenNamed if n < own => "when named",
+            Checked::Always => "every run, or except",
+            Checked::WhenNamed | Checked::WithoutException => "every run",
+        };
+        output.line(format!("{:<width$}  {checked:<20}  {}", p.name, p.sentence));
     }
     0
 }

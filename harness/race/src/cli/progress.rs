@@ -145,7 +145,7 @@ fn share(done: u64, elapsed: Duration, extent: Extent) -> f64 {
     by_count.into_iter().chain(by_time).fold(0.0, f64::max).min(1.0)
 }
 
-/// `100 of 500 runs, 50/s, 2 violated, 8 s left`
+/// `100 of 500 runs, 50/s, 8 s left, 2 violated`
 fn line(done: u64, what: &str, facts: &str, elapsed: Duration, extent: Extent) -> String {
     let rate = done as f64 / elapsed.as_secs_f64().max(0.001);
     let of = extent.total.map_or(String::new(), |total| format!(" of {total}"));
@@ -155,7 +155,8 @@ fn line(done: u64, what: &str, facts: &str, elapsed: Duration, extent: Extent) -
     let left = by_count.into_iter().chain(by_time).min_by(f64::total_cmp);
     let left = left.map(|s| format!("{} left", time(s)));
     let facts = Some(facts.to_owned()).filter(|facts| !facts.is_empty());
-    let parts = [Some(format!("{done}{of} {what}")), Some(speed), facts, left];
+    // A narrow terminal cuts the end off.
+    let parts = [Some(format!("{done}{of} {what}")), Some(speed), left, facts];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
@@ -178,10 +179,10 @@ mod tests {
     }
 
     #[test]
-    fn the_line_says_how_many_how_fast_what_was_found_and_what_is_left() {
+    fn the_line_says_how_many_how_fast_what_is_left_and_what_was_found() {
         for (done, total, limit, facts, expected) in [
-            (100, Some(500), None, "2 violated", "100 of 500 runs, 50/s, 2 violated, 8 s left"),
-            (100, Some(500), Some(secs(5)), "2 violated", "100 of 500 runs, 50/s, 2 violated, 3 s left"),
+            (100, Some(500), None, "2 violated", "100 of 500 runs, 50/s, 8 s left, 2 violated"),
+            (100, Some(500), Some(secs(5)), "2 violated", "100 of 500 runs, 50/s, 3 s left, 2 violated"),
             (100, None, None, "2 violated", "100 runs, 50/s, 2 violated"),
             (9, None, None, "", "9 runs, 4.5/s"),
             (1, Some(101), None, "", "1 of 101 runs, 0.5/s, 3 min 20 s left"),

@@ -9,7 +9,7 @@ use clap::Args;
 use photofinish_sim::choices::{Legal, Pins, Source as ChoiceSource};
 use serde::Serialize;
 
-use crate::catalogue;
+use crate::coverage::Coverage;
 use crate::explore::findings::{Finding, Findings, Seen};
 use crate::explore::memory::{self, Memory, Remembered};
 use crate::explore::odds;
@@ -26,6 +26,7 @@ use crate::system::System;
 use super::drawing::Drawing;
 use super::output::{Output, complain, json_line, note};
 use super::progress::{Extent, Progress, QuietArg};
+use super::sweep_page::{self, SweepPage};
 use super::{BAD_INPUT, HARNESS, SystemArgs, interrupt, parse_limit, replay_command, selected};
 
 /// How many seeds each scenario gets if neither a number nor a time is given.
@@ -81,6 +82,31 @@ pub(super) struct SweepArgs {
     wall_limit: Option<Duration>,
 }
 
+impl SweepArgs {
+    /// What is swept, a line each, for the head of a page.
+    fn what(&self, scenarios: &[Arc<Scenario>], options: &Options) -> Vec<String> {
+        let names: Vec<&str> = scenarios.iter().map(|s| s.name.as_str()).collect();
+        let names = match names.len() {
+            0..=3 => names.join(", "),
+            n => format!("{n} scenarios"),
+        };
+        let profile = options.to_string();
+        let profile = if profile.is_empty() { "the default remedies".to_owned() } else { profile };
+        let legal = match (self.strategy, self.legal) {
+            (Strategy::Swarm, legal) => format!(
+                " of what {} may do",
+                match legal {
+                    Legal::Always => "any cluster",
+                    Legal::Ha => "clusters with several API servers",
+                    Legal::Never => "no cluster",
+                }
+            ),
+            _ => String::new(),
+        };
+        vec![names, profile, format!("strategy {}{legal}, seeds from {}", self.strategy.name(), self.from)]
+    }
+}
+
 pub(super) fn parse_legal(text: &str) -> Result<Legal, String> {
     Legal::ALL.into_iter().find(|l| l.name() == text).ok_or_else(|| "expected always, ha or never".into())
 }
@@ -114,8 +140,6 @@ pub(super) fn sweep(system: &'static dyn System, args: &SweepArgs, output: &mut 
     let mut results = args.out.as_deref().map(Results::open).transpose()?;
     interrupt::listen();
     let count = args.seeds.or_else(|| args.time.is_none().then_some(SEEDS));
-    let start = Instant::now();
-    let over = || interrupt::asked() || args.time.is_some_and(|limit| start.elapsed() >= limit);
 
     let memory = Memory::at(memory::FOLDER);
     let before = remembered(system, &memory, &scenarios, &options);
@@ -128,6 +152,15 @@ pub(super) fn sweep(system: &'static dyn System, args: &SweepArgs, output: &mut 
                 return Ok(HARNESS);
             }
         };
+    let mut coverage = match sweep_page::to_be_tried(system, &scenarios, &options) {
+        Ok(coverage) => coverage,
+        Err(e) => {
+            note(format!("error: {e}"));
+            return Ok(HARNESS);
+        }
+    };
+    let start = Instant::now();
+    let over = || interrupt::asked() || args.time.is_some_and(|limit| start.elapsed() >= limit);
     let of_seed = |seed| {
         let job = |(s, points): (&Arc<Scenario>, &u32)| {
             let source = args.strategy.source(seed, args.legal, bound, *points);
@@ -136,7 +169,7 @@ pub(super) fn sweep(system: &'static dyn System, args: &SweepArgs, output: &mut 
         scenarios.iter().zip(&points).map(job).collect::<Vec<_>>()
     };
     let drawn = seeds(args.from, count, args.shard).flat_map(of_seed);
-    let jobs = before.into_iter().chain(drawn).take_while(|_| !over());
+    let jobs = before.into_iter().chain(drawn).map(|job| Job { cover: true, ..job }).take_while(|_| !over());
 
     let mut pool = Pool::new(system).wall_limit(args.wall_limit.unwrap_or(WALL_LIMIT));
     if let Some(jobs) = args.jobs {
@@ -168,7 +201,11 @@ pub(super) fn sweep(system: &'static dyn System, args: &SweepArgs, output: &mut 
         if let Some(results) = &mut results {
             results.add(&run);
         }
-        progress.tell(findings.runs(), || super::found(&findings));
+        coverage.add(&run.job.scenario.name, &run.tried);
+        progress.tell(findings.runs(), || {
+            let (taken, known) = coverage.choices();
+            format!("{}, {taken} of {known} choices tried", super::found(&findings))
+        });
         let read = !args.json || output.line(json_line(&run, false));
         read && !over()
     });
@@ -185,46 +222,23 @@ pub(super) fn sweep(system: &'static dyn System, args: &SweepArgs, output: &mut 
         _ => None,
     };
     match args.json {
-        true => _ = output.line(summary(&findings, replays, seconds, why)),
+        true => _ = output.line(summary(&findings, &coverage, replays, seconds, why)),
         false if args.how.quiet && findings.all().len() == 0 => {}
-        false => tell(&findings, replays, seconds, (why, args.all), output),
+        false => {
+            tell(&findings, replays, seconds, (why, args.all), output);
+            output.line(sweep_page::tried(system, &coverage));
+        }
     }
     if let Some(drawing) = Drawing::new(system, args.html.as_deref(), None) {
-        picture(system, drawing, &findings, seconds)?;
+        let ended = why;
+        let (what, replayed) = (args.what(&scenarios, &options), replays);
+        let page = SweepPage { what, findings: &findings, coverage: &coverage, replayed, seconds, ended };
+        page.write(system, drawing)?;
     }
     if results.is_some_and(|r| r.lost) {
         code = HARNESS;
     }
     Ok(code.max(findings.exit_code()))
-}
-
-/// A page with what was found: each finding in words, and its cheapest run, done once more to be drawn.
-fn picture(
-    system: &'static dyn System,
-    mut drawing: Drawing,
-    findings: &Findings,
-    seconds: f64,
-) -> Result<(), BadInput> {
-    let rate = findings.runs() as f64 / seconds.max(1e-3);
-    let count = findings.all().len();
-    drawing.remark(format!("{} runs in {seconds:.1} s, {rate:.0} a second; {count} findings", findings.runs()));
-    let pool = Pool::new(system).again(Again::Never);
-    for finding in findings.all() {
-        let Finding { property, object, scenario, times, .. } = finding;
-        let found = match times {
-            0 => "in a remembered run only".to_owned(),
-            times => odds::sentence(*times, findings.drawn(scenario)),
-        };
-        let (runs, after) = (finding.found_after_runs, finding.found_after_seconds);
-        drawing.remark(format!("{property} of {object}: {found}; first after {runs} runs, {after:.1} s ({scenario})"));
-        let id: RunId = finding.run_id.parse()?;
-        let job = Job { objects: true, ..catalogue::by_id(system, &id)? };
-        match pool.run_one(&job) {
-            Ok(run) => drawing.add(&run),
-            Err(e) => note(format!("note: the run {id} could not be drawn: {e}")),
-        }
-    }
-    drawing.write()
 }
 
 /// How many points of a scenario's benign run may be late, for strategies that must know it.
@@ -332,9 +346,16 @@ struct Summary<'a> {
     /// Why it ended before its seeds did.
     ended: Option<&'a str>,
     findings: Vec<&'a Finding>,
+    /// Choices of the benign runs that were not as usual in at least one run.
+    choices_tried: u64,
+    /// Choices of the benign runs.
+    choices: u64,
+    /// Pairs of a state and an event that met, see the page of `--html`.
+    pairs_met: u64,
 }
 
-fn summary(findings: &Findings, replayed: u64, seconds: f64, ended: Option<&str>) -> String {
+fn summary(findings: &Findings, coverage: &Coverage, replayed: u64, seconds: f64, ended: Option<&str>) -> String {
+    let (choices_tried, choices) = coverage.choices();
     let summary = Summary {
         v: 1,
         summary: "sweep",
@@ -345,6 +366,9 @@ fn summary(findings: &Findings, replayed: u64, seconds: f64, ended: Option<&str>
         outcomes: findings.outcomes().map(|(o, n)| (o.name(), n)).collect(),
         ended,
         findings: findings.all().collect(),
+        choices_tried,
+        choices,
+        pairs_met: coverage.pairs(),
     };
     serde_json::to_string(&summary).expect("a summary is plain data")
 }

@@ -58,6 +58,10 @@ function failed(e) {
   return e.kind === "log" && (e.name === "error" || e.name === "warn");
 }
 
+// The chart on paper, in CSS pixels: below its verdict it fits on a page of A4 or letter, landscape. The style sheet says
+// the same widths.
+const PAPER = { width: 970, titles: 158, height: 480 };
+
 class Chart {
   constructor(app) {
     this.app = app;
@@ -120,7 +124,7 @@ class Chart {
   midY(lane) { return lane.y + 13; }
 
   draw() {
-    this.known = undefined;
+    this.known = this.paper;
     const { width } = this;
     this.known = width;
     const parts = [];

@@ -12,11 +12,14 @@ class App {
     this.list = new List(this);
     this.state = { selected: null, subject: "", weight: 1, folded: true, search: "", hidden: new Set(), shownLanes: new Set() };
     this.window = { from: 0, to: 1 };
-    this.drawRuns();
+    this.sweep = document.getElementById("swept") && new Sweep(this);
+    if (!this.sweep) this.drawRuns();
     this.wire();
     const { dataset } = document.documentElement;
     const asked = new URLSearchParams(dataset.run === undefined ? location.hash.slice(1) : `run=${dataset.run}`);
     const first = this.index.find((r) => r.section !== null);
+    // Nothing to be drawn: nothing to be moved or looked for.
+    document.body.classList.toggle("bare", !first);
     if (!first) return;
     this.load(asked.has("run") ? Number(asked.get("run")) : first.section);
     if (asked.has("entry")) this.select(Number(asked.get("entry")), { reveal: true });
@@ -30,7 +33,8 @@ class App {
     Object.assign(this.state, { selected: null, subject: "", search: "" });
     document.getElementById("search").value = "";
     this.chart.colour = undefined;
-    document.title = `${this.run.outcome}: ${this.run.name}`;
+    if (this.sweep) this.sweep.shows(section);
+    else document.title = `${this.run.outcome}: ${this.run.name}`;
     this.drawVerdict();
     this.drawChoices();
     document.getElementById("canvas").setAttribute("aria-label", `${this.run.name}, ${this.run.outcome}, ${this.run.entries.length} entries in ${this.run.lanes.length} lanes`);
@@ -266,9 +270,18 @@ ${broken.length ? html`<ul class="broken">${broken}</ul>` : ""}
     on("help-open", "click", () => this.help());
     this.wireCanvas();
     this.wireOverview();
+    // Paper has a width of its own, whatever the window's is.
+    window.addEventListener("beforeprint", () => {
+      if (!this.run) return;
+      const zoom = Math.min(0.8, Math.max(0.4, PAPER.height / this.chart.height));
+      document.getElementById("plot").style.setProperty("--zoom", zoom.toFixed(3));
+      this.chart.paper = Math.floor(PAPER.width / zoom) - PAPER.titles;
+      this.chart.draw();
+    });
+    window.addEventListener("afterprint", () => { if (this.run) { this.chart.paper = undefined; this.chart.draw(); } });
     document.addEventListener("keydown", (event) => this.key(event));
     document.addEventListener("click", (event) => { const lanes = document.getElementById("lanes"); if (!lanes.contains(event.target)) lanes.open = false; });
-    new ResizeObserver(() => { if (this.run && this.chart.canvas.clientWidth !== this.lastWidth) { this.lastWidth = this.chart.canvas.clientWidth; this.chart.drawOverview(); this.redraw(); } }).observe(document.getElementById("canvas"));
+    new ResizeObserver(() => { if (this.run && !this.chart.paper && this.chart.canvas.clientWidth !== this.lastWidth) { this.lastWidth = this.chart.canvas.clientWidth; this.chart.drawOverview(); this.redraw(); } }).observe(document.getElementById("canvas"));
   }
   wireCanvas() {
     const { canvas } = this.chart;

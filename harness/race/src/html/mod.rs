@@ -13,19 +13,22 @@ mod belief;
 pub(crate) mod lanes;
 mod objects;
 mod strings;
+mod sweep;
 mod timeline;
 
+pub use sweep::{Found, Swept};
 pub use timeline::Told;
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
 /// In the order in which they build on each other.
-const SCRIPTS: [&str; 6] = [
+const SCRIPTS: [&str; 7] = [
     include_str!("data.js"),
     include_str!("scale.js"),
     include_str!("draw.js"),
     include_str!("details.js"),
     include_str!("list.js"),
+    include_str!("sweep.js"),
     include_str!("main.js"),
 ];
 
@@ -40,6 +43,8 @@ pub struct Page {
     index: Vec<Listed>,
     sections: Vec<String>,
     entries: usize,
+    /// The data of the sweep that the runs are of.
+    sweep: Option<String>,
 }
 
 /// What stands above the runs.
@@ -72,6 +77,7 @@ impl Page {
             index: Vec::new(),
             sections: Vec::new(),
             entries: 0,
+            sweep: None,
         }
     }
     /// Adds a line above the runs.
@@ -82,8 +88,12 @@ impl Page {
     pub fn side_by_side(&mut self) {
         self.beside = true;
     }
-    /// Adds a run. It is listed in any case, and drawn while there is room.
-    pub fn add(&mut self, told: &Told<'_>) {
+    /// The runs are what this sweep found: it stands above them.
+    pub fn sweep(&mut self, swept: &Swept<'_>) {
+        self.sweep = Some(embed(&sweep::Sweep::of(swept)));
+    }
+    /// Adds a run. It is listed in any case, and drawn while there is room: then in the section that is returned.
+    pub fn add(&mut self, told: &Told<'_>) -> Option<usize> {
         let fits = self.sections.is_empty() || self.entries + told.entries.len() <= ENTRIES_LIMIT;
         let section = (fits && !told.entries.is_empty()).then(|| {
             self.entries += told.entries.len();
@@ -99,6 +109,7 @@ impl Page {
             property: report.property().filter(|_| report.outcome != Outcome::Holds).map(str::to_owned),
             section,
         });
+        section
     }
     /// Runs so far.
     pub fn runs(&self) -> usize {
@@ -113,6 +124,9 @@ impl Page {
         let index =
             embed(&Index { remarks: &self.remarks, beside: self.beside && self.sections.len() > 1, runs: &self.index });
         let index = format!("<script type=\"application/json\" id=\"index\">{index}</script>\n");
+        let sweep =
+            self.sweep.iter().map(|sweep| format!("<script type=\"application/json\" id=\"swept\">{sweep}</script>\n"));
+        let index = index + &sweep.collect::<String>();
         fill(
             PAGE,
             &[
