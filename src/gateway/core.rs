@@ -50,10 +50,7 @@ impl Gateway {
         Arc::new(Gateway {
             rows: Rows::new(store, config.profile, config.remedies),
             gates: KeyedLocks::default(),
-            mutations: match config.remedies.has(Remedy::LockPerSandbox) {
-                true => KeyedLocks::default(),
-                false => KeyedLocks::one_for_all(),
-            },
+            mutations: KeyedLocks::of_rows(!config.remedies.has(Remedy::LockPerSandbox)),
             sessions: Sessions::default(),
             empty: Sightings::default(),
             forgotten: Sightings::default(),

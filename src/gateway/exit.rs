@@ -1,5 +1,7 @@
 //! The main process has exited: which reports count, and what they make of the row.
 
+use tracing::info;
+
 use crate::pb::openshell::{Sandbox, SandboxPhase};
 use crate::remedy::{Remedies, Remedy};
 
@@ -90,6 +92,7 @@ impl Gateway {
     /// Records the exit of a main process. Reports that do not count are accepted and change nothing.
     pub(crate) async fn exit_reported(&self, id: &str, instance_id: &str, code: i32) -> Result<(), StoreError> {
         let _lock = self.mutations.lock(id).await;
+        info!(sandbox_id = %id, %instance_id, code, "main process exit reported");
         let mut attempt = 0;
         loop {
             attempt += 1;

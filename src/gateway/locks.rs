@@ -5,8 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
+use tokio::time::Instant;
+use tracing::warn;
+
+/// Nobody should have to wait so long for a row.
+const LONG: Duration = Duration::from_secs(5);
 
 /// Proof that a lock is held; dropping it lets the next in line go on.
 pub(crate) type Held = OwnedMutexGuard<()>;
@@ -16,12 +22,14 @@ pub(crate) type Held = OwnedMutexGuard<()>;
 pub(crate) struct KeyedLocks {
     locks: Mutex<BTreeMap<String, Weak<AsyncMutex<()>>>>,
     one_for_all: bool,
+    /// They guard rows, so none is held for long.
+    of_rows: bool,
 }
 
 impl KeyedLocks {
-    /// One line for all sandboxes, as it was before each had a lock of its own.
-    pub(crate) fn one_for_all() -> Self {
-        KeyedLocks { one_for_all: true, ..KeyedLocks::default() }
+    /// Locks of rows; `one_for_all` is one line for all sandboxes, as it was before each had a lock of its own.
+    pub(crate) fn of_rows(one_for_all: bool) -> Self {
+        KeyedLocks { one_for_all, of_rows: true, ..KeyedLocks::default() }
     }
     fn of(&self, id: &str) -> Arc<AsyncMutex<()>> {
         let id = if self.one_for_all { "" } else { id };
@@ -36,7 +44,13 @@ impl KeyedLocks {
     }
     /// Waits in line for this sandbox's lock.
     pub(crate) async fn lock(&self, id: &str) -> Held {
-        self.of(id).lock_owned().await
+        let since = Instant::now();
+        let held = self.of(id).lock_owned().await;
+        let waited = since.elapsed();
+        if self.of_rows && waited >= LONG {
+            warn!(sandbox_id = %id, waited_ms = waited.as_millis() as u64, "a row's lock was waited for");
+        }
+        held
     }
     /// Takes the lock if nobody holds it or waits for it.
     pub(crate) fn try_lock(&self, id: &str) -> Option<Held> {
@@ -60,7 +74,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_lock_for_all_makes_every_sandbox_wait() {
-        let gates = KeyedLocks::one_for_all();
+        let gates = KeyedLocks::of_rows(true);
         let held = gates.lock("a").await;
         assert!(gates.try_lock("b").is_none());
         drop(held);

@@ -166,7 +166,10 @@ async fn loops(gateway: Arc<core::Gateway>) {
 }
 
 #[cfg(test)]
-mod tests {
+mod tests;
+
+#[cfg(test)]
+mod profile_names {
     use super::*;
 
     #[test]

@@ -8,12 +8,16 @@ use photofinish_sim::trace::Entry;
 
 use super::facts::{Facts, News, Obligations, seconds};
 use super::oracle::STATE;
-use super::{Change, accepted, reported_stopped};
+use super::{Change, accepted, reported_stopped, says};
 
 /// A stop's own limit, the driver's reconcile, and some: by then a stopped sandbox must be at rest.
 const AT_REST: u64 = seconds(180);
 /// The driver gives a bootstrap up after 300 s, at its next reconcile.
 const REAPED: u64 = seconds(420);
+/// Age below which the sweep leaves a row without a resource alone.
+const GRACE: u64 = seconds(300);
+/// Three sweeps.
+const SETTLED: u64 = seconds(180);
 /// Three sweeps and the reconciles between them.
 const SEEN: u64 = seconds(240);
 /// The driver's gateway id.
@@ -82,10 +86,63 @@ pub(super) fn no_orphan() -> Statement {
 
 /// The other side of I11.
 pub(super) fn no_ghost() -> Statement {
-    owing(REAPED, |facts, id| {
-        // An Error or Completed row stays, and one that is being deleted has its own property.
-        let row = facts.rows.get(id).filter(|row| !matches!(row.phase, "" | "Error" | "Completed" | "Deleting"))?;
-        Some((facts.lost.contains(id), format!("{} is still {}, though its resource is gone", row.name, row.phase)))
+    Statement::new(|entries| {
+        let (mut tally, mut facts, mut owed) = (Tally::default(), Facts::default(), Obligations::default());
+        let mut since: BTreeMap<&str, u64> = BTreeMap::new();
+        for e in entries {
+            owed.check(e, &mut tally);
+            if says(e, "the sweep ended early").is_some() {
+                // Nobody can tell what is gone: the next sweep begins anew.
+                owed = Obligations::default();
+            }
+            let News::Of(id) = facts.note(e) else { continue };
+            // An Error or Completed row stays, and one that is being deleted has its own property.
+            let settled = |phase| matches!(phase, "" | "Error" | "Completed" | "Deleting");
+            let Some(row) = facts.rows.get(id).filter(|row| !settled(row.phase)) else {
+                owed.restart(id);
+                continue;
+            };
+            tally.judged();
+            let age = e.at_ns - *since.entry(id).or_insert(e.at_ns);
+            let why = || format!("{} is still {}, though its resource is gone", row.name, row.phase);
+            owed.owe(id, facts.lost.contains(id), e, GRACE.saturating_sub(age) + SETTLED, why);
+        }
+        tally.verdict()
+    })
+}
+
+/// B.3: a stop that was asked for lets the supervisor end first. After a lost dependency there may be none left to wait
+/// for, so that suspension, of which the driver tells, goes straight to the run switch.
+pub(super) fn supervisor_ends_first() -> Statement {
+    Statement::new(|entries| {
+        let (mut tally, mut facts) = (Tally::default(), Facts::default());
+        // Sandboxes whose suspension the driver has announced; resources that are on, by uid.
+        let (mut announced, mut on) = (BTreeSet::new(), BTreeSet::new());
+        for e in entries {
+            if says(e, "sandbox is suspended").is_some() {
+                announced.extend(e.field("sandbox_id"));
+            }
+            let News::Of(id) = facts.note(e) else { continue };
+            if e.kind != STATE || e.name != "resource" {
+                continue;
+            }
+            let uid = e.field("uid").unwrap_or_default();
+            let is_on = e.field("run") == Some("on") && e.field("gone") != Some("true");
+            if is_on {
+                on.insert(uid);
+                continue;
+            }
+            let switched_off = on.remove(uid) && e.field("marker") == Some("stop/suspending");
+            if announced.remove(id) || !switched_off {
+                continue;
+            }
+            tally.judged();
+            if facts.pods(id).any(|p| !p.workload) {
+                let why = format!("the stop of {} switched it off while its supervisor still ran", object(e));
+                tally.violated(e.id, why, e.cause);
+            }
+        }
+        tally.verdict()
     })
 }
 
@@ -200,6 +257,40 @@ pub(super) fn stopped_does_not_run() -> Statement {
                 && runs(&facts, id)
             {
                 tally.violated(e.id, format!("the workload of {} runs after Stopped was reported", row.name), [*told]);
+            }
+        }
+        tally.verdict()
+    })
+}
+
+/// I6, at once: what is reported to be over is not begun again.
+pub(super) fn stopped_makes_no_pod() -> Statement {
+    Statement::new(|entries| {
+        let (mut tally, mut facts) = (Tally::default(), Facts::default());
+        // By sandbox name: the reply that said Stopped, while no start has followed.
+        let mut reported: BTreeMap<String, u64> = BTreeMap::new();
+        let mut known = BTreeSet::new();
+        for e in entries {
+            let news = facts.note(e);
+            if let Some(name) = reported_stopped(e) {
+                let told = facts.rows.values().any(|row| row.name == name && row.told_to_stop);
+                if told {
+                    tally.judged();
+                    reported.entry(name).or_insert(e.id);
+                }
+            }
+            let News::Of(id) = news else { continue };
+            let new = e.kind == STATE && e.name == "pod" && known.insert(e.field("uid").unwrap_or_default());
+            let Some(row) = facts.rows.get(id) else { continue };
+            if !row.told_to_stop || row.deleted {
+                reported.remove(row.name);
+            } else if new
+                && e.field("role") == Some("workload")
+                && facts.resource(id).is_some_and(|r| r.off)
+                && let Some(told) = reported.get(row.name)
+            {
+                let why = format!("a workload Pod was made for {} after Stopped was reported", row.name);
+                tally.violated(e.id, why, [*told]);
             }
         }
         tally.verdict()

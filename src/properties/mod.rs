@@ -11,6 +11,7 @@ use std::time::Duration;
 
 mod cluster;
 mod facts;
+mod intake;
 pub mod oracle;
 mod reading;
 mod rows;
@@ -92,7 +93,7 @@ pub fn all() -> Vec<Property> {
         .always(),
         Property::new(
             "no-ghost",
-            "A row whose resource is gone is removed, or becomes an Error, within 420 s.",
+            "A row of 300 s or more whose resource is gone is removed, or becomes an Error, within three sweeps.",
             cluster::no_ghost(),
         )
         .always(),
@@ -130,6 +131,48 @@ pub fn all() -> Vec<Property> {
             "seen-stopped-stays",
             "No Get, List or Watch shows Provisioning after Stopped without an accepted start in between.",
             seen::seen_stopped_stays(),
+        )
+        .always(),
+        Property::new(
+            "supervisor-ends-first",
+            "A stop that was asked for switches the resource off only once the supervisor's Pod is gone.",
+            cluster::supervisor_ends_first(),
+        )
+        .always(),
+        Property::new(
+            "stopped-makes-no-pod",
+            "After a client was told that its stop is done no workload Pod is made until the next start.",
+            cluster::stopped_makes_no_pod(),
+        )
+        .always(),
+        Property::new(
+            "rows-come-from-creates",
+            "A row is made by a create: no snapshot and no sweep makes one.",
+            intake::rows_come_from_creates(),
+        )
+        .always(),
+        Property::new(
+            "lost-session-is-no-error",
+            "The end of a supervisor's session makes no Error of a Ready row: it may come back.",
+            intake::lost_session_is_no_error(),
+        )
+        .always(),
+        Property::new(
+            "lost-snapshot-is-made-up-for",
+            "A snapshot that could not be applied is followed by another, or by a look of the sweep, within 150 s.",
+            intake::lost_snapshot_is_made_up_for(),
+        )
+        .always(),
+        Property::new(
+            "row-locks-are-brief",
+            "Nobody waits 5 s or more for the lock of a row: it is not held over a driver call.",
+            intake::row_locks_are_brief(),
+        )
+        .always(),
+        Property::new(
+            "exit-ends-its-own-run",
+            "An exit that is reported of the present run is noted within 10 s; one of a run before moves no row.",
+            intake::exit_ends_its_own_run(),
         )
         .always(),
         Property::new(

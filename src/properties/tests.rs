@@ -10,6 +10,9 @@ use photofinish::property::Verdict;
 /// recovery of a failed request. `commit attempt` a write of the row with an unsettled start (`commit -`: without).
 /// `exits Provisioning - 0` what the row admits and its deadline, `gone` the row is removed,
 /// `session` and `closed` a supervisor's, `crash` of the gateway, `seen Stopped` what a client's watch shows. Of the
+/// gateway: `exit i` a supervisor's report, `>Error&` a change by a session, `>Error%` by an exit, `row` and `row-by-watch`
+/// the first commit of a row, `unapplied` a lost snapshot, `sweeps` and `sweep-fails`, `waited 6000` ms for a row's lock,
+/// `resume` of the gateway; of the driver `suspends`. Of the
 /// cluster: `cr on`, `cr off stop/suspending`, `cr gone`, `workload Running run1`, `supervisor gone`, `claim`,
 /// `claim gone`, and `del driver sandboxes demo` a deletion that the API server carried out.
 fn trace(words: &str) -> Vec<Entry> {
@@ -52,6 +55,20 @@ fn trace(words: &str) -> Vec<Entry> {
                 &[("id", "id"), ("phase", "Stopped"), ("start_attempt", attempt.trim_matches('-'))],
             ),
             ["gone"] => log("store commit op=delete", &[("id", "id"), ("phase", "")]),
+            ["session", instance] => {
+                log("supervisor session: accepted", &[("sandbox_id", "id"), ("instance_id", instance)])
+            }
+            ["exit", instance] => {
+                log("main process exit reported", &[("sandbox_id", "id"), ("instance_id", instance), ("code", "1")])
+            }
+            ["noted"] => log("store commit op=exit", &[("op", "exit"), ("id", "id"), ("phase", "Starting")]),
+            ["row" | "row-by-watch"] => log("store commit op=create", &[("id", "id"), ("resource_version", "1")]),
+            ["unapplied"] => log("a snapshot of the driver was not applied", &[("sandbox_id", "id")]),
+            ["sweeps"] => ("span", "sweep.sandbox".to_owned(), String::new(), owned(&[("sandbox_id", "id")])),
+            ["sweep-fails"] => log("the sweep ended early", &[]),
+            ["waited", ms] => log("a row's lock was waited for", &[("sandbox_id", "id"), ("waited_ms", ms)]),
+            ["resume"] => ("host", "resume".to_owned(), String::new(), vec![]),
+            ["suspends"] => log("sandbox is suspended", &[("sandbox_id", "id")]),
             ["session"] => log("supervisor session: accepted", &[("sandbox_id", "id"), ("instance_id", "i")]),
             ["closed"] => log("supervisor session: closed", &[("sandbox_id", "id"), ("instance_id", "i")]),
             ["crash"] => ("host", "crash".to_owned(), String::new(), vec![]),
@@ -127,9 +144,11 @@ fn trace(words: &str) -> Vec<Entry> {
                     Some('!') => "snapshot",
                     Some('~') => "recovery",
                     Some('?') => "missing",
+                    Some('&') => "session",
+                    Some('%') => "exit",
                     _ => "rpc",
                 };
-                let new = new.trim_end_matches(['!', '?', '~']);
+                let new = new.trim_end_matches(['!', '?', '~', '&', '%']);
                 let fields = [
                     ("sandbox_name", "demo"),
                     ("sandbox_id", "id"),
@@ -149,7 +168,7 @@ fn trace(words: &str) -> Vec<Entry> {
             name: name.into(),
             text,
             fields,
-            spans: vec![],
+            spans: if word == "row-by-watch" { vec!["driver_watch.sandbox_updated".into()] } else { vec![] },
             cause: None,
         });
     }
@@ -370,10 +389,13 @@ fn a_row_without_its_resource_does_not_stay() {
     check(
         "no-ghost",
         &[
-            ("Provisioning>Ready; cr on; cr gone; +421; end", "3"),
-            ("Provisioning>Ready; cr on; cr gone; +300; gone; +200; end", "+"),
-            ("Provisioning>Ready; cr on; cr gone; +300; Ready>Error!; +200; end", "+"),
-            ("Provisioning>Ready; cr on; cr gone; +100; cr on; +400; end", "+"),
+            ("Provisioning>Ready; cr on; cr gone; +480; end", "4"),
+            ("Provisioning>Ready; cr on; cr gone; +470; end", "+"),
+            ("Provisioning>Ready; cr on; +400; cr gone; +181; end", "5"),
+            ("Provisioning>Ready; cr on; +400; cr gone; +170; sweep-fails; +170; end", "+"),
+            ("Provisioning>Ready; cr on; cr gone; +300; gone; +300; end", "+"),
+            ("Provisioning>Ready; cr on; cr gone; +300; Ready>Error!; +300; end", "+"),
+            ("Provisioning>Ready; cr on; cr gone; +100; cr on; +500; end", "+"),
             ("Provisioning>Ready; +500; end", "+"),
         ],
     );
@@ -523,3 +545,5 @@ fn a_start_that_fell_back_leaves_stopped_within_a_sweep_of_its_snapshot() {
         ],
     );
 }
+
+mod intake;

@@ -268,4 +268,6 @@ fn pod_ips(pod: &Pod) -> Vec<String> {
 }
 
 #[cfg(test)]
+mod by_version;
+#[cfg(test)]
 mod tests;

@@ -2,4 +2,5 @@
 mod cluster;
 mod operations;
 mod reconciling;
+mod transitions;
 mod watching;

@@ -3,10 +3,10 @@ use std::sync::Arc;
 
 use super::*;
 
-const T0: &str = "2026-11-29T16:27:37Z";
+pub(super) const T0: &str = "2026-11-29T16:27:37Z";
 const T1: &str = "2026-11-29T16:27:41Z";
 
-fn time(text: &str) -> Timestamp {
+pub(super) fn time(text: &str) -> Timestamp {
     text.parse().expect("it is a time")
 }
 
@@ -20,7 +20,7 @@ fn sandbox(mode: &str, service: bool, generation: i64, status: Option<SandboxSta
     sandbox
 }
 
-fn pod(phase: &str, ready: bool, ip: bool) -> PodState {
+pub(super) fn pod(phase: &str, ready: bool, ip: bool) -> PodState {
     let ready = if ready { "True" } else { "False" };
     let ips = if ip { json!([{"ip": "10.1.0.11"}]) } else { json!(null) };
     let pod = json!({
@@ -33,17 +33,17 @@ fn pod(phase: &str, ready: bool, ip: bool) -> PodState {
     PodState::Present(Arc::new(serde_json::from_value(pod).expect("it is a pod")))
 }
 
-fn just_created() -> PodState {
+pub(super) fn just_created() -> PodState {
     let pod = json!({"metadata": {"name": "s1"}, "spec": {"containers": []}, "status": {"phase": "Pending"}});
     PodState::Present(Arc::new(serde_json::from_value(pod).expect("it is a pod")))
 }
 
-fn found(pod: PodState) -> Outcome {
+pub(super) fn found(pod: PodState) -> Outcome {
     Outcome { pod, service: true, error: None }
 }
 
 /// `Type=Status/Reason@generation` of every condition, in order.
-fn told(status: &SandboxStatus) -> Vec<String> {
+pub(super) fn told(status: &SandboxStatus) -> Vec<String> {
     let one = |c: &Condition| {
         format!("{}={}/{}@{}", c.type_, c.status, c.reason, c.observed_generation.expect("it is always set"))
     };
@@ -232,7 +232,7 @@ fn expiry_says_so_first_and_empties_the_status_once_cleaned_up() {
 }
 
 /// The same Sandbox in the version that the profile reads: run switch on or off, at a generation.
-fn of(profile: Profile, on: bool, generation: i64, status: Option<SandboxStatus>) -> Sandbox {
+pub(super) fn of(profile: Profile, on: bool, generation: i64, status: Option<SandboxStatus>) -> Sandbox {
     let spec = match (profile, on) {
         (Profile::V046, on) => json!({"replicas": i32::from(on)}),
         (_, true) => json!({"operatingMode": "Running"}),
