@@ -88,7 +88,11 @@ pub(super) fn row_locks_are_brief() -> Statement {
                 // A process that stood still has not held it any longer by its own clock.
                 if resumed.get(&*e.host).is_none_or(|at| *at + waited_ns < e.at_ns) {
                     let id = e.field("sandbox_id").unwrap_or_default();
-                    tally.violated(e.id, format!("the row of {id} was locked for {} s", waited_ns / 1_000_000_000), e.cause);
+                    tally.violated(
+                        e.id,
+                        format!("the row of {id} was locked for {} s", waited_ns / 1_000_000_000),
+                        e.cause,
+                    );
                 }
             }
         }
@@ -120,7 +124,8 @@ pub(super) fn exit_ends_its_own_run() -> Statement {
                 owed = Obligations::default();
             }
             if says(e, "store commit").is_some() {
-                if let Some(id) = e.field("id").filter(|_| matches!(e.field("op"), Some("exit" | "delete" | "deleted"))) {
+                if let Some(id) = e.field("id").filter(|_| matches!(e.field("op"), Some("exit" | "delete" | "deleted")))
+                {
                     owed.restart(id);
                 }
                 continue;

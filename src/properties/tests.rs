@@ -389,9 +389,9 @@ fn a_row_without_its_resource_does_not_stay() {
     check(
         "no-ghost",
         &[
-            ("Provisioning>Ready; cr on; cr gone; +480; end", "4"),
+            ("Provisioning>Ready; cr on; cr gone; +480; end", "3"),
             ("Provisioning>Ready; cr on; cr gone; +470; end", "+"),
-            ("Provisioning>Ready; cr on; +400; cr gone; +181; end", "5"),
+            ("Provisioning>Ready; cr on; +400; cr gone; +181; end", "4"),
             ("Provisioning>Ready; cr on; +400; cr gone; +170; sweep-fails; +170; end", "+"),
             ("Provisioning>Ready; cr on; cr gone; +300; gone; +300; end", "+"),
             ("Provisioning>Ready; cr on; cr gone; +300; Ready>Error!; +300; end", "+"),

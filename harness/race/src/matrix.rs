@@ -204,7 +204,10 @@ impl Question {
         let mut violated: BTreeMap<&str, ()> = BTreeMap::new();
         for run in runs {
             violated.extend(run.report.violated().into_iter().map(|name| (name, ())));
-            violated.extend(run.report.vacuous.iter().map(|name| (name.as_str(), ())));
+            // What came to nothing because of a violation is not what broke.
+            if worst == Outcome::Vacuous {
+                violated.extend(run.report.vacuous.iter().map(|name| (name.as_str(), ())));
+            }
         }
         Cell {
             scenario: self.scenario.name.clone(),

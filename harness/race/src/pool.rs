@@ -84,6 +84,12 @@ impl Job {
             None => self.scenario.name.clone(),
         }
     }
+    /// Of a run that crashes a process after a write: what the scenario says makes a crash there hold.
+    pub fn closed_by(&self) -> &[Vec<String>] {
+        let Some(label) = &self.crash_after else { return &[] };
+        let listed = self.scenario.failing_writes.iter().find(|f| f.after == *label);
+        listed.map_or(&[], |f| &f.closed_by)
+    }
     /// The id that replays it.
     pub fn id(&self) -> RunId {
         let Scenario { source, variant, name, .. } = &*self.scenario;

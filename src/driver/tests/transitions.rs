@@ -97,9 +97,8 @@ fn after(steps: &[Annotations]) -> Sandbox {
 fn b3_every_edge_leads_from_its_states_to_its_state() {
     use Operation::*;
     use Phase::*;
-    let (create, restart) = (markers::create_preparing(NOW, "g", "{}", "info"), || {
-        markers::restart_preparing(NOW, "session", "g2", "s2")
-    });
+    let (create, restart) =
+        (markers::create_preparing(NOW, "g", "{}", "info"), || markers::restart_preparing(NOW, "session", "g2", "s2"));
     let (released, running, stopped) = (markers::released, markers::bootstrap_completed, markers::stop_completed);
     let (releasing, suspending) = (|| markers::stop_begun(NOW), || markers::suspending(NOW));
     let states: [(&str, Vec<Annotations>); 9] = [

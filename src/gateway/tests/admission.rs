@@ -89,14 +89,7 @@ fn table() -> Vec<Line> {
         ),
         // A stop first, then a start: both profiles refuse the start in the same words.
         ("a3_error_other", row(Error), begin(), no_stop_in_012("Error"), no_start("Error"), Gone),
-        (
-            "a3_deleting",
-            row(Deleting),
-            no_stop("Deleting"),
-            no_stop_in_012("Deleting"),
-            no_start("Deleting"),
-            UnderWay,
-        ),
+        ("a3_deleting", row(Deleting), no_stop("Deleting"), no_stop_in_012("Deleting"), no_start("Deleting"), UnderWay),
         refused("a3_unknown", row(Unknown), "Unknown"),
         refused("a3_unspecified", row(Unspecified), "Unspecified"),
         ("a3_stopping", row(Stopping), Does(Stop::Redrive), Does(Stop::Redrive), no_start("Stopping"), Gone),
@@ -109,14 +102,7 @@ fn table() -> Vec<Line> {
             Does(Start::Redrive),
             Gone,
         ),
-        (
-            "a3_starting_by_itself",
-            restarting(),
-            begin(),
-            no_stop_in_012("Starting"),
-            Does(Start::Redrive),
-            Gone,
-        ),
+        ("a3_starting_by_itself", restarting(), begin(), no_stop_in_012("Starting"), Does(Start::Redrive), Gone),
         ("a3_completed", row(Completed), at_rest(), no_stop_in_012("Completed"), Does(Start::Begin), Gone),
     ]
 }

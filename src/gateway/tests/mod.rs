@@ -25,7 +25,8 @@ fn main_process_failed() -> Sandbox {
 fn timed_out(cleaned_up: bool) -> Sandbox {
     let mut row = row(SandboxPhase::Error);
     let cleanup_completed_time_ms = i64::from(cleaned_up);
-    row.status_mut().provisioning = Some(Attempt { timeout_time_ms: 1, cleanup_completed_time_ms, ..Default::default() });
+    row.status_mut().provisioning =
+        Some(Attempt { timeout_time_ms: 1, cleanup_completed_time_ms, ..Default::default() });
     row
 }
 /// Starting by itself, after its main process `old` ended with code 1.

@@ -43,7 +43,8 @@ const ENDING_FAILED: &str = "Suspended=False/PodNotTerminated Ready=False/PodFai
 const RUNTIME_RESTART: &str = "Ready=False/ContainerRuntimeRestart";
 const MARKED: &str = "Bootstrapping=True/SandboxRuntimeGenerationStarting Ready=False/DependenciesNotReady";
 const MARKED_FAILED: &str = "Bootstrapping=True/SandboxRuntimeGenerationStarting Ready=False/PodFailed";
-const MARKED_SUSPENDED: &str = "Bootstrapping=True/Starting Suspended=True/PodTerminated Ready=False/DependenciesNotReady";
+const MARKED_SUSPENDED: &str =
+    "Bootstrapping=True/Starting Suspended=True/PodTerminated Ready=False/DependenciesNotReady";
 const EVERY: [&str; 13] = [
     NONE,
     DELETING,

@@ -559,6 +559,10 @@ impl<'a> Printer<'a> {
     fn failure_in(&self, run: &Run, style: report::Style) -> String {
         let replay = replay_command(&run.job.id().to_string());
         let mut text = report::failure(&run.report, &run.entries, &self.system.properties(), &replay, style);
+        let closing: Vec<String> = run.job.closed_by().iter().map(|set| set.join(" + ")).collect();
+        if run.report.outcome != Outcome::Holds && !closing.is_empty() {
+            text += &format!("  holds with: {}\n", closing.join("; "));
+        }
         // What a process printed before it died says more than its trace.
         let died = matches!(run.report.outcome, Outcome::Crashed | Outcome::Hung | Outcome::Failed);
         if died && !run.output.trim().is_empty() {

@@ -122,6 +122,9 @@ struct JsonLine<'r> {
     /// What a failing run is known by.
     #[serde(skip_serializing_if = "Option::is_none")]
     fingerprint: Option<String>,
+    /// Sets of remedies that each make it hold, as its scenario says of this crash.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    closed_by: &'r [Vec<String>],
     /// Why the run ended before its script did.
     end: Option<&'r str>,
     trace_hash: &'r str,
@@ -147,6 +150,7 @@ pub(super) fn json_line(run: &Run, with_trace: bool) -> String {
         violations: &report.violations,
         vacuous: &report.vacuous,
         fingerprint: Fingerprint::of(report, &run.entries).map(|f| f.short()),
+        closed_by: if report.outcome == Outcome::Holds { &[] } else { run.job.closed_by() },
         end: report.end.as_deref(),
         trace_hash: &report.trace_hash,
         virtual_ms: report.virtual_ns as f64 / 1e6,

@@ -70,6 +70,11 @@ fn runs() -> Value {
             "violations": {"type": "array", "items": violation},
             "vacuous": {"type": "array", "items": text},
             "fingerprint": {"type": "string", "description": "What a failing run is known by."},
+            "closed_by": {
+                "type": "array",
+                "items": {"type": "array", "items": text},
+                "description": "After a crash that its scenario lists: the sets of remedies that each make it hold.",
+            },
             "end": {"type": ["string", "null"], "description": "Why the run ended before its script did."},
             "trace_hash": {"type": "string", "description": "Equal hashes, equal runs."},
             "virtual_ms": {"type": "number"},

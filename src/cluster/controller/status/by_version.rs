@@ -155,7 +155,13 @@ fn c2_finished_is_true_of_a_pod_that_ended_and_removed_otherwise() {
 fn c2_pod_scheduled_is_mirrored_by_the_newest_alone_and_removed_without_a_pod() {
     check(vec![
         ("c2_scheduled", POD_SCHEDULED, true, found(pod("Running", true, true)), ["-", "-", "True/PodScheduled@1"]),
-        ("c2_scheduled_not_said", POD_SCHEDULED, true, found(just_created()), ["-", "-", "Unknown/PodSchedulingUnknown@1"]),
+        (
+            "c2_scheduled_not_said",
+            POD_SCHEDULED,
+            true,
+            found(just_created()),
+            ["-", "-", "Unknown/PodSchedulingUnknown@1"],
+        ),
         ("c2_scheduled_no_pod", POD_SCHEDULED, true, found(PodState::Absent), ["-"; 3]),
     ]);
     let up = status(V056, &of(V056, true, 1, None), &found(pod("Running", true, true)), time(T0));
