@@ -92,8 +92,8 @@ pub(super) fn no_ghost() -> Statement {
         for e in entries {
             owed.check(e, &mut tally);
             if says(e, "the sweep ended early").is_some() {
-                // Nobody can tell what is gone: the next sweep begins anew.
-                owed = Obligations::default();
+                // It could not tell what is gone: the next ones count.
+                owed.defer(e.at_ns + SETTLED);
             }
             let News::Of(id) = facts.note(e) else { continue };
             // An Error or Completed row stays, and one that is being deleted has its own property.
@@ -133,7 +133,8 @@ pub(super) fn supervisor_ends_first() -> Statement {
                 continue;
             }
             let switched_off = on.remove(uid) && e.field("marker") == Some("stop/suspending");
-            if announced.remove(id) || !switched_off {
+            let asked_for = facts.rows.get(id).is_some_and(|row| row.phase == "Stopping");
+            if announced.remove(id) || !switched_off || !asked_for {
                 continue;
             }
             tally.judged();

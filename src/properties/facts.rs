@@ -227,6 +227,10 @@ impl<'a> Obligations<'a> {
     pub(super) fn restart(&mut self, id: &str) {
         self.open.remove(id);
     }
+    /// What is owed need not have happened before this time.
+    pub(super) fn defer(&mut self, until_ns: u64) {
+        self.open.values_mut().for_each(|(_, due, _)| *due = until_ns.max(*due));
+    }
     /// Says what is overdue at this entry.
     pub(super) fn check(&mut self, e: &Entry, tally: &mut Tally) {
         if self.open.values().all(|(_, due, _)| e.at_ns <= *due) {

@@ -63,8 +63,10 @@ pub(super) fn lost_snapshot_is_made_up_for() -> Statement {
                 owed.owe(id, true, e, MADE_UP_FOR, why);
             } else if let Some(id) = committed().or_else(looked_at) {
                 owed.restart(id);
-            } else if e.kind == "host" || says(e, "the sweep ended early").is_some() {
-                // Nobody can look; a gateway or a driver that is back begins with a list.
+            } else if says(e, "the sweep ended early").is_some() {
+                owed.defer(e.at_ns + MADE_UP_FOR);
+            } else if e.kind == "host" {
+                // A gateway that is back begins with a list.
                 owed = Obligations::default();
             }
         }

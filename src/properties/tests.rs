@@ -393,6 +393,7 @@ fn a_row_without_its_resource_does_not_stay() {
             ("Provisioning>Ready; cr on; cr gone; +470; end", "+"),
             ("Provisioning>Ready; cr on; +400; cr gone; +181; end", "4"),
             ("Provisioning>Ready; cr on; +400; cr gone; +170; sweep-fails; +170; end", "+"),
+            ("Provisioning>Ready; cr on; +400; cr gone; +170; sweep-fails; +181; end", "6"),
             ("Provisioning>Ready; cr on; cr gone; +300; gone; +300; end", "+"),
             ("Provisioning>Ready; cr on; cr gone; +300; Ready>Error!; +300; end", "+"),
             ("Provisioning>Ready; cr on; cr gone; +100; cr on; +500; end", "+"),

@@ -28,7 +28,8 @@ fn a_lost_snapshot_is_followed_by_a_look_at_the_sandbox() {
             ("unapplied; +150; end", "1"),
             ("unapplied; +60; sweeps; +200; end", "+"),
             ("unapplied; +60; version 7; +200; end", "+"),
-            ("unapplied; +60; sweep-fails; +200; end", "+"),
+            ("unapplied; +60; sweep-fails; +140; end", "+"),
+            ("unapplied; +60; sweep-fails; +200; end", "3"),
             ("unapplied; +60; sweep-fails; unapplied; +200; end", "4"),
             ("unapplied; crash; +200; end", "+"),
             ("sweeps; end", "-"),
@@ -71,13 +72,15 @@ fn an_exit_ends_the_run_that_it_is_of_and_no_other() {
 
 #[test]
 fn a_stop_waits_for_the_supervisor_before_it_switches_off_and_a_lost_dependency_does_not() {
+    let stop = |rest: &str| format!("supervisor Running; cr on; Ready>Stopping; {rest}; end");
     check(
         "supervisor-ends-first",
         &[
-            ("supervisor Running; cr on; cr on stop/releasing; supervisor gone; cr off stop/suspending; end", "+"),
-            ("supervisor Running; cr on; cr off stop/suspending; end", "2"),
-            ("supervisor Running; cr on; suspends; cr off stop/suspending; end", "-"),
-            ("supervisor Running; cr on; cr off; end", "-"),
+            (&stop("cr on stop/releasing; supervisor gone; cr off stop/suspending"), "+"),
+            (&stop("cr off stop/suspending"), "3"),
+            (&stop("suspends; cr off stop/suspending"), "-"),
+            (&stop("cr off"), "-"),
+            ("supervisor Running; cr on; cr off stop/suspending; end", "-"),
             ("supervisor Running; cr off create/preparing; end", "-"),
         ],
     );

@@ -7,6 +7,7 @@ use super::output::Output;
 use super::progress::{Extent, Progress};
 use crate::matrix::{self, Cell, Row};
 use crate::pool::{Pool, PoolError};
+use crate::property::SCRIPT;
 use crate::scenario::Scenario;
 use crate::system::System;
 
@@ -75,7 +76,9 @@ pub(super) fn print_clusters(
 ) -> Result<(), PoolError> {
     let mut telling = Telling::new(form, quiet);
     let clusters = system.profiles();
-    let cells = matrix::measure_clusters(system, pool, scenarios, &clusters, |cell, known| {
+    // Their variants are other clusters, too.
+    let scenarios: Vec<_> = scenarios.iter().filter(|s| s.variant.is_none()).cloned().collect();
+    let cells = matrix::measure_clusters(system, pool, &scenarios, &clusters, |cell, known| {
         telling.tell(cell, known);
         if form == Form::Json {
             output.line(serde_json::to_string(cell).expect("a cell is plain data"));
@@ -92,7 +95,7 @@ pub(super) fn print_clusters(
     for pair in cells.chunks(2) {
         let [reported, recommended] = pair else { continue };
         let (scenario, cluster) = (&reported.scenario, reported.cluster.replace(',', ", "));
-        let (before, after) = (word(reported), word(recommended));
+        let (before, after) = (affected(reported), affected(recommended));
         match form {
             Form::Markdown => output.line(format!("| {scenario} | {cluster} | {before} | {after} |")),
             _ => output.line(format!("{scenario}  {cluster}: as reported {before}, recommended {after}")),
@@ -128,6 +131,14 @@ fn word(cell: &Cell) -> String {
         (Some(property), _) => property.clone(),
         (None, _) => cell.outcome.to_string(),
     }
+}
+
+/// In a cluster that may be another than the script was written for: what broke besides the script. `(script)`: nothing did,
+/// only its steps expect something else.
+fn affected(cell: &Cell) -> String {
+    let broke = word(cell);
+    let named: Vec<&str> = broke.split(", ").filter(|name| *name != SCRIPT).collect();
+    if named.is_empty() { format!("({SCRIPT})") } else { named.join(", ") }
 }
 
 /// One row in words.
@@ -170,6 +181,23 @@ fn table(rows: &[Row]) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::outcome::Outcome;
+
+    #[test]
+    fn elsewhere_a_script_that_expects_something_else_is_no_property_that_broke() {
+        let cell = |property: Option<&str>| Cell {
+            scenario: "s".into(),
+            column: String::new(),
+            cluster: "api=v1".into(),
+            remedies: vec![],
+            outcome: if property.is_some() { Outcome::Violated } else { Outcome::Holds },
+            property: property.map(str::to_owned),
+        };
+        for (broke, shown) in
+            [(None, "holds"), (Some("script"), "(script)"), (Some("p, script, q"), "p, q"), (Some("p"), "p")]
+        {
+            assert_eq!(affected(&cell(broke)), shown);
+        }
+    }
 
     #[test]
     fn a_table_has_a_line_a_scenario_and_says_what_broke() {
