@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
-use tokio::time::Instant;
+use tokio::time::timeout;
 use tracing::warn;
 
 /// Nobody should have to wait so long for a row.
-const LONG: Duration = Duration::from_secs(5);
+const LONG: Duration = Duration::from_secs(3);
 
 /// Proof that a lock is held; dropping it lets the next in line go on.
 pub(crate) type Held = OwnedMutexGuard<()>;
@@ -44,13 +44,19 @@ impl KeyedLocks {
     }
     /// Waits in line for this sandbox's lock.
     pub(crate) async fn lock(&self, id: &str) -> Held {
-        let since = Instant::now();
-        let held = self.of(id).lock_owned().await;
-        let waited = since.elapsed();
-        if self.of_rows && waited >= LONG {
-            warn!(sandbox_id = %id, waited_ms = waited.as_millis() as u64, "a row's lock was waited for");
+        let waiting = self.of(id).lock_owned();
+        if !self.of_rows {
+            return waiting.await;
         }
-        held
+        tokio::pin!(waiting);
+        match timeout(LONG, &mut waiting).await {
+            Ok(held) => held,
+            // Told now: whoever waits may give up before it is served.
+            Err(_) => {
+                warn!(sandbox_id = %id, waited_ms = LONG.as_millis() as u64, "a row's lock is waited for");
+                waiting.await
+            }
+        }
     }
     /// Takes the lock if nobody holds it or waits for it.
     pub(crate) fn try_lock(&self, id: &str) -> Option<Held> {

@@ -84,7 +84,7 @@ pub(super) fn row_locks_are_brief() -> Statement {
                 resumed.insert(&e.host, e.at_ns);
             } else if says(e, "request accepted").is_some() {
                 tally.judged();
-            } else if says(e, "a row's lock was waited for").is_some() {
+            } else if says(e, "a row's lock is waited for").is_some() {
                 tally.judged();
                 let waited_ns = e.field("waited_ms").and_then(|ms| ms.parse::<u64>().ok()).unwrap_or(0) * 1_000_000;
                 // A process that stood still has not held it any longer by its own clock.

@@ -165,7 +165,7 @@ pub fn all() -> Vec<Property> {
         .always(),
         Property::new(
             "row-locks-are-brief",
-            "Nobody waits 5 s or more for the lock of a row: it is not held over a driver call.",
+            "Nobody waits 3 s or more for the lock of a row: it is not held over a driver call.",
             intake::row_locks_are_brief(),
         )
         .always(),

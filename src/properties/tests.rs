@@ -66,7 +66,7 @@ fn trace(words: &str) -> Vec<Entry> {
             ["unapplied"] => log("a snapshot of the driver was not applied", &[("sandbox_id", "id")]),
             ["sweeps"] => ("span", "sweep.sandbox".to_owned(), String::new(), owned(&[("sandbox_id", "id")])),
             ["sweep-fails"] => log("the sweep ended early", &[]),
-            ["waited", ms] => log("a row's lock was waited for", &[("sandbox_id", "id"), ("waited_ms", ms)]),
+            ["waited", ms] => log("a row's lock is waited for", &[("sandbox_id", "id"), ("waited_ms", ms)]),
             ["resume"] => ("host", "resume".to_owned(), String::new(), vec![]),
             ["suspends"] => log("sandbox is suspended", &[("sandbox_id", "id")]),
             ["session"] => log("supervisor session: accepted", &[("sandbox_id", "id"), ("instance_id", "i")]),

@@ -145,3 +145,13 @@ async fn a_start_that_the_driver_refuses_to_drive_again_waits_for_the_user() {
     assert_eq!(rig.driver.calls()[0].call, Call::Start);
     assert_eq!(phase(&rig.start().await.unwrap()), "Starting");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_delete_that_an_earlier_process_left_unfinished_is_not_driven_again_by_the_next() {
+    let setup = Setup::as_reported();
+    let _store = left_behind(&setup, SandboxPhase::Deleting);
+    let mut rig = setup.run("");
+    settle().await;
+    assert_eq!(rig.phase().await, "Deleting");
+    assert!(rig.driver.calls().iter().all(|c| c.call != Call::Delete), "documented so: a user's delete is asked for");
+}
