@@ -112,7 +112,9 @@ fn b3_every_edge_leads_from_its_states_to_its_state() {
         ("restart/released", vec![create.clone(), stopped(), restart(), released()]),
         ("running again", vec![create, stopped(), restart(), released(), running()]),
     ];
-    let edges: Vec<(&str, &[&str], Annotations, Option<(Operation, Phase)>)> = vec![
+    /// Name, from where, what is written, and what that reads as.
+    type Edge = (&'static str, &'static [&'static str], Annotations, Option<(Operation, Phase)>);
+    let edges: Vec<Edge> = vec![
         ("b3_release_create", &["create/preparing"], released(), Some((Create, Released))),
         ("b3_release_restart", &["restart/preparing"], released(), Some((Restart, Released))),
         ("b3_complete_bootstrap", &["create/released", "restart/released"], running(), None),
