@@ -48,7 +48,7 @@ const CANARIES: &[(Broken, &str, &[&str])] = &[
     (Without("stop-waits-for-the-pod"), "stop-acked-before-backend-at-rest", &["stopped-does-not-run"]),
     (Without("starting-is-revalidated"), "terminal-snapshot-queued-behind-gate", &["start-reaches-ready"]),
     (Server("watch/kubelet/pods/os-supervisor-demo#1/drop=yes"), "restart-stopped-sandbox", &["script"]),
-    (Server("watch/controller/sandboxes/demo#3/drop=yes"), "restart-stopped-sandbox", &["script"]),
+    (Server("watch/controller/sandboxes/demo#12/drop=yes"), "restart-stopped-sandbox", &["script"]),
 ];
 
 fn pool() -> Pool {
