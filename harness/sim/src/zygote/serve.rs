@@ -276,9 +276,14 @@ fn one_run_from(
     let mut answer = [0; Answer::SIZE];
     // A beginning that has ended meanwhile does not take the question; its end is seen below.
     let _ = waiting.socket.write_all(&ask.to_bytes());
-    let wake = wait(&mut waiting.polled(), socket, start, ask.limit_ms.saturating_add(GRACE_MS))?;
-    if matches!(wake, Wake::Ready) && waiting.socket.read_exact(&mut answer).is_ok() {
-        return Ok(Answer::from_bytes(answer));
+    let limit_ms = ask.limit_ms.saturating_add(GRACE_MS);
+    let mut wake = wait(&mut waiting.polled(), socket, start, limit_ms)?;
+    if matches!(wake, Wake::Ready) {
+        if waiting.socket.read_exact(&mut answer).is_ok() {
+            return Ok(Answer::from_bytes(answer));
+        }
+        // The end of the connection comes before that of the process, which has its report to write.
+        wake = wait(&mut waiting.polled()[..1], socket, start, limit_ms)?;
     }
     let status = end(waiting.pid);
     *stage = None;
