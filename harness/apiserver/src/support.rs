@@ -47,7 +47,8 @@ const PARTIAL: &[(&str, &str)] = &[
 enum Level {
     Supported,
     Partial(&'static str),
-    Unsupported(&'static str),
+    /// The status with which it is refused, if it is, and what clients do about it.
+    Unsupported(Option<u16>, &'static str),
 }
 
 use Level::{Partial, Supported, Unsupported};
@@ -93,7 +94,7 @@ const FEATURES: &[(&str, &[(&str, Level)])] = &[
                 "OpenAPI v3 index and documents",
                 Partial("built-in types: names and types of members, no descriptions; JSON only"),
             ),
-            ("OpenAPI v2", Unsupported("clients fall back to v3")),
+            ("OpenAPI v2", Unsupported(Some(501), "clients fall back to v3")),
         ],
     ),
     (
@@ -112,7 +113,7 @@ const FEATURES: &[(&str, &[(&str, Level)])] = &[
                     "built-in types, also in watches; members that are new in 1.36 are left out; where a type has no message (custom resources, CustomResourceDefinition), JSON if the client takes it, else 406",
                 ),
             ),
-            ("answers in CBOR", Unsupported("406 where only that is accepted")),
+            ("answers in CBOR", Unsupported(Some(406), "where only that is accepted")),
         ],
     ),
     (
@@ -128,7 +129,7 @@ const FEATURES: &[(&str, &[(&str, Level)])] = &[
                 "bodies in protobuf, as client-go sends built-in types and options",
                 Partial("members that are new in 1.36 are dropped; CustomResourceDefinition in protobuf: 501"),
             ),
-            ("bodies in CBOR", Unsupported("415: clients fall back to JSON")),
+            ("bodies in CBOR", Unsupported(Some(415), "clients fall back to JSON")),
         ],
     ),
     (
@@ -150,7 +151,7 @@ const FEATURES: &[(&str, &[(&str, Level)])] = &[
             ("HTTP/1.1, HTTP/2 with prior knowledge", Supported),
             (
                 "TLS, authentication, authorisation",
-                Unsupported("everybody may do everything; every answer is as to a cluster administrator"),
+                Unsupported(None, "everybody may do everything; every answer is as to a cluster administrator"),
             ),
         ],
     ),
@@ -159,7 +160,7 @@ const FEATURES: &[(&str, &[(&str, Level)])] = &[
 /// The document.
 pub(crate) fn markdown() -> String {
     let mut out = String::from(
-        "# What the simulated API server supports\n\nGenerated from the code (`harness/apiserver/src/support.rs`); do not edit. What is missing answers 501 with a `Status`\nthat names it.\n\n## Types\n\n| group | kind | versions | scope | subresources | support |\n|---|---|---|---|---|---|\n",
+        "# What the simulated API server supports\n\nGenerated from the code (`harness/apiserver/src/support.rs`); do not edit. What is missing is refused, with a `Status`\nthat names it: 501, unless it says otherwise.\n\n## Types\n\n| group | kind | versions | scope | subresources | support |\n|---|---|---|---|---|---|\n",
     );
     for resource in registry(SandboxVersions::Both, true) {
         type_row(&mut out, &resource);
@@ -171,7 +172,8 @@ pub(crate) fn markdown() -> String {
             let level = match level {
                 Supported => "supported".to_owned(),
                 Partial(how) => format!("partial: {how}"),
-                Unsupported(why) => format!("unsupported (501): {why}"),
+                Unsupported(Some(code), why) => format!("unsupported ({code}): {why}"),
+                Unsupported(None, why) => format!("unsupported: {why}"),
             };
             let _ = writeln!(out, "| {what} | {level} |");
         }
@@ -215,6 +217,42 @@ mod tests {
         }
         let committed = std::fs::read_to_string(file).unwrap_or_default();
         assert_eq!(committed, markdown(), "write it anew: UPDATE_DOCS=1 cargo test -p photofinish-apiserver support");
+    }
+
+    async fn asked(method: &str, path: &str, header: (&str, &str)) -> u16 {
+        use http_body_util::Full;
+        use tower::ServiceExt;
+        let request = http::Request::builder().method(method).uri(path).header(header.0, header.1);
+        let request = request.body(Full::<bytes::Bytes>::from("{}")).expect("a request");
+        crate::ApiServer::builder().build().oneshot(request).await.expect("an answer").status().as_u16()
+    }
+
+    #[tokio::test]
+    async fn what_is_called_missing_is_refused_as_it_is_said() {
+        let json = ("accept", "application/json");
+        for (group, types) in MISSING_TYPES {
+            let base = if group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{group}/v1") };
+            for plural in *types {
+                for method in ["GET", "POST"] {
+                    assert_eq!(asked(method, &format!("{base}/{plural}"), json).await, 501, "{method} {base}/{plural}");
+                }
+                assert_eq!(asked("GET", &format!("{base}/namespaces/default/{plural}/x"), json).await, 501, "{plural}");
+            }
+        }
+        for group in MISSING_GROUPS {
+            assert_eq!(asked("GET", &format!("/apis/{group}/v1/anything"), json).await, 501, "{group}");
+        }
+        assert_eq!(asked("GET", "/openapi/v2", json).await, 501);
+        let maps = "/api/v1/namespaces/default/configmaps";
+        assert_eq!(asked("GET", maps, ("accept", "application/cbor")).await, 406);
+        assert_eq!(asked("GET", maps, ("accept", "application/cbor, application/json")).await, 200);
+        assert_eq!(asked("POST", maps, ("content-type", "application/cbor")).await, 415);
+        assert_eq!(asked("PUT", &format!("{maps}/a"), ("content-type", "application/cbor")).await, 415);
+        let sandboxes = "/apis/agents.x-k8s.io/v1beta1/sandboxes";
+        assert_eq!(asked("GET", sandboxes, ("accept", "application/vnd.kubernetes.protobuf")).await, 406);
+        let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        assert_eq!(asked("GET", crds, ("accept", "application/vnd.kubernetes.protobuf")).await, 406);
+        assert_eq!(asked("GET", maps, ("accept", "application/vnd.kubernetes.protobuf")).await, 200);
     }
 
     #[test]
