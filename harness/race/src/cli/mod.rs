@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use photofinish_sim::choices::{Pins, Source as ChoiceSource};
@@ -15,19 +15,16 @@ use crate::explore::findings::Findings;
 use crate::mistake::BadInput;
 use crate::options::{Options, Profile};
 use crate::outcome::Outcome;
-use crate::pool::{Again, Job, Pool, PoolError, Run, WALL_LIMIT};
+use crate::pool::{Again, Job, Pool};
 use crate::property::{Checked, always_checked};
-use crate::report;
 use crate::run_id::RunId;
 use crate::scenario::yaml::parse_duration;
 use crate::scenario::{Kind, Scenario};
 use crate::switch::SwitchKind;
 use crate::system::{Engine, System};
-use artifacts::Artifacts;
-use drawing::Drawing;
-use github::GitHub;
-use output::{Colour, Output, complain, json_line, note};
-use progress::{Extent, Progress, QuietArg};
+use output::{Colour, Output, complain, note};
+use printer::Printer;
+use progress::QuietArg;
 
 mod apiserver;
 mod artifacts;
@@ -43,6 +40,7 @@ mod lab;
 mod manual;
 mod matrix;
 mod output;
+mod printer;
 mod progress;
 mod prove;
 mod schema;
@@ -58,10 +56,6 @@ const BAD_INPUT: u8 = 2;
 const HARNESS: u8 = 3;
 /// Wall time of one run of a matrix, whose runs are many at once.
 const MATRIX_WALL_LIMIT: Duration = Duration::from_secs(60);
-/// How many lines of what a dying process printed are shown without `--trace`.
-const PRINTED: usize = 10;
-/// How many failing seeds are named.
-const SEEDS_SHOWN: usize = 5;
 
 /// Where to begin.
 const START: &str = "\
@@ -450,242 +444,6 @@ fn replay(system: &'static dyn System, id: &str, how: &HowArgs, output: &mut Out
 
 fn width<'a>(names: impl Iterator<Item = &'a str>) -> usize {
     names.map(str::len).max().unwrap_or(0)
-}
-
-/// Prints runs as they are done, and keeps the highest exit code.
-struct Printer<'a> {
-    system: &'static dyn System,
-    how: &'a HowArgs,
-    output: &'a mut Output,
-    width: usize,
-    code: u8,
-    done: usize,
-    failed: usize,
-    refused: usize,
-    progress: Progress,
-    drawing: Option<Drawing>,
-    artifacts: Option<Artifacts>,
-    github: Option<GitHub>,
-}
-
-impl<'a> Printer<'a> {
-    fn new(system: &'static dyn System, how: &'a HowArgs, output: &'a mut Output, width: usize) -> Printer<'a> {
-        let drawing = Drawing::new(system, how.html.as_deref(), how.perfetto.as_deref());
-        let artifacts = how.artifacts.as_ref().map(|folder| Artifacts::new(system, folder));
-        Printer {
-            system,
-            how,
-            output,
-            width,
-            code: 0,
-            done: 0,
-            failed: 0,
-            refused: 0,
-            progress: Progress::silent(),
-            drawing,
-            artifacts,
-            github: GitHub::here(),
-        }
-    }
-    /// The exit code, once the pictures are written.
-    fn end(self) -> Result<u8, BadInput> {
-        self.github.iter().for_each(GitHub::end);
-        self.artifacts.map_or(Ok(()), |artifacts| artifacts.end())?;
-        self.drawing.map_or(Ok(()), |drawing| drawing.write())?;
-        Ok(self.code)
-    }
-    fn pool(&self) -> Pool {
-        let limit = self.how.wall_limit.unwrap_or(WALL_LIMIT);
-        Pool::new(self.system).wall_limit(limit).keep_traces(self.how.trace || self.drawing.is_some())
-    }
-    /// Does anything that is made of the runs show their objects?
-    fn shows_objects(&self) -> bool {
-        self.drawing.is_some() || self.artifacts.is_some()
-    }
-    /// Makes room for the names of these runs.
-    fn widen(&mut self, jobs: &[Job]) {
-        self.width = jobs.iter().map(|job| job.name().len()).chain([self.width]).max().unwrap_or(0);
-    }
-    /// So many runs are to come: one alone says nothing of its progress.
-    fn expect(&mut self, runs: Option<u64>) {
-        let quiet = self.how.quiet || self.how.json || runs == Some(1);
-        self.progress = Progress::new(quiet, "runs", Extent { total: runs, limit: None });
-    }
-    fn tell(&mut self) {
-        let Printer { done, failed, .. } = *self;
-        self.progress
-            .tell(done as u64, || if failed == 0 { "all hold".to_owned() } else { format!("{failed} do not hold") });
-    }
-    /// Each run with a line, and why it fails.
-    fn each(&mut self, mut jobs: Vec<Job>) {
-        let (pool, many) = (self.pool(), jobs.len() > 1);
-        let objects = self.shows_objects();
-        jobs.iter_mut().for_each(|job| job.objects = objects);
-        self.expect(Some(jobs.len() as u64));
-        let done = pool.run(jobs, |run| {
-            self.count(&run);
-            self.tell();
-            match self.how.json {
-                true => self.output.line(json_line(&run, self.how.trace)),
-                false => self.one(&run),
-            }
-        });
-        self.progress = Progress::silent();
-        self.harness(done);
-        if many && !self.how.json && !self.how.quiet {
-            let mut text = format!("{} scenarios hold", self.done - self.failed - self.refused);
-            for (runs, what) in [(self.failed, "do not"), (self.refused, "are not for this engine")] {
-                if runs > 0 {
-                    text += &format!(", {runs} {what}");
-                }
-            }
-            self.output.line(text);
-        }
-    }
-    fn one(&mut self, run: &Run) -> bool {
-        let style = self.output.style;
-        if self.how.trace {
-            self.output.text(&report::trace(&run.entries));
-        }
-        if self.how.quiet && run.report.outcome == Outcome::Holds {
-            return true;
-        }
-        self.output.line(report::line(&run.job.name(), self.width, &run.report, run.wall, style));
-        self.output.text(&self.failure(run))
-    }
-    fn failure(&self, run: &Run) -> String {
-        self.failure_in(run, self.output.style)
-    }
-    fn failure_in(&self, run: &Run, style: report::Style) -> String {
-        let replay = replay_command(&run.job.id().to_string());
-        let mut text = report::failure(&run.report, &run.entries, &self.system.properties(), &replay, style);
-        let closing: Vec<String> = run.job.closed_by().iter().map(|set| set.join(" + ")).collect();
-        if run.report.outcome != Outcome::Holds && !closing.is_empty() {
-            text += &format!("  holds with: {}\n", closing.join("; "));
-        }
-        // What a process printed before it died says more than its trace.
-        let died = matches!(run.report.outcome, Outcome::Crashed | Outcome::Hung | Outcome::Failed);
-        if died && !run.output.trim().is_empty() {
-            text += "  the run printed:\n";
-            let lines: Vec<&str> = run.output.trim_end().lines().collect();
-            let shown = if self.how.trace { lines.len() } else { lines.len().min(PRINTED) };
-            text.extend(lines[..shown].iter().map(|l| format!("    {l}\n")));
-            if shown < lines.len() {
-                text += &format!("    and {} lines more: --trace shows all\n", lines.len() - shown);
-            }
-        }
-        text
-    }
-    /// Many seeds of one scenario: a summary, the first of the worst failures in full, the next few by their commands.
-    fn sweep(&mut self, scenario: &Scenario, runs: u64, jobs: impl Iterator<Item = Job> + Send) -> bool {
-        let mut outcomes = std::collections::BTreeMap::<Outcome, usize>::new();
-        // The worst first, those alike by seed; the first one in full.
-        let mut shown: Vec<(Outcome, String)> = Vec::new();
-        let mut worst = Outcome::Holds;
-        let mut virtual_ns = 0;
-        let began = Instant::now();
-        let objects = self.shows_objects();
-        let jobs = jobs.map(move |job| Job { objects, ..job });
-        let pool = self.pool();
-        self.done = 0;
-        self.failed = 0;
-        self.expect(Some(runs));
-        let done = pool.run(jobs, |run| {
-            self.count(&run);
-            self.tell();
-            *outcomes.entry(run.report.outcome).or_default() += 1;
-            virtual_ns += run.report.virtual_ns;
-            worst = std::cmp::max_by_key(worst, run.report.outcome, |o| o.severity());
-            if self.how.json {
-                return self.output.line(json_line(&run, self.how.trace));
-            }
-            if self.how.trace && !self.output.text(&report::trace(&run.entries)) {
-                return false;
-            }
-            let outcome = run.report.outcome;
-            let place = shown.iter().take_while(|(other, _)| other.severity() >= outcome.severity()).count();
-            if outcome != Outcome::Holds && place < SEEDS_SHOWN {
-                let more = match place {
-                    0 => self.failure(&run),
-                    _ => format!("    replay: {}\n", replay_command(&run.job.id().to_string())),
-                };
-                shown.insert(place, (outcome, format!("  {}\n{more}", seed_line(&run))));
-                shown.truncate(SEEDS_SHOWN);
-            }
-            true
-        });
-        self.progress = Progress::silent();
-        if !self.harness(done) || self.how.json {
-            return self.code < HARNESS;
-        }
-        let runs: usize = outcomes.values().sum();
-        let counts = outcomes.iter().map(|(o, n)| self.output.style.outcome(*o, &counted(*o, *n))).collect::<Vec<_>>();
-        if self.how.quiet && worst == Outcome::Holds {
-            return true;
-        }
-        let (name, width, more) = (&*scenario.name, self.width, &*counts.join(", "));
-        let line = report::Line { name, width, outcome: worst, runs, virtual_ns, wall: began.elapsed(), more };
-        self.output.line(line.text(self.output.style));
-        let failures = runs - outcomes.get(&Outcome::Holds).copied().unwrap_or(0);
-        let all = shown.iter().all(|(_, text)| self.output.text(text));
-        match failures - shown.len() {
-            0 => all,
-            more => self.output.line(format!("  and {more} more: --json tells all of them")),
-        }
-    }
-    fn count(&mut self, run: &Run) {
-        self.done += 1;
-        if let Some(drawing) = &mut self.drawing {
-            drawing.add(run);
-        }
-        if let Some(mut artifacts) = self.artifacts.take() {
-            let plain = report::Style::default();
-            let text =
-                report::line(&run.job.name(), 0, &run.report, run.wall, plain) + "\n" + &self.failure_in(run, plain);
-            artifacts.add(run, &text);
-            self.artifacts = Some(artifacts);
-        }
-        if let Some(github) = &mut self.github {
-            github.add(run);
-        }
-        match run.report.outcome {
-            Outcome::Holds => {}
-            Outcome::Refused => self.refused += 1,
-            _ => self.failed += 1,
-        }
-        self.code = self.code.max(run.report.outcome.exit_code());
-        for wrong in &run.report.wrong_pins {
-            self.code = self.code.max(BAD_INPUT);
-            complain(&BadInput::new(wrong.clone()).help("the run took the default there: it is not what its id says"));
-        }
-        for unused in &run.report.unused_pins {
-            note(format!("note: {unused}"));
-        }
-    }
-    /// `false` if the harness failed.
-    fn harness(&mut self, done: Result<(), PoolError>) -> bool {
-        if let Err(e) = &done {
-            note(format!("error: {e}"));
-            self.code = HARNESS;
-        }
-        done.is_ok()
-    }
-}
-
-fn seed_line(run: &Run) -> String {
-    let seed = match run.job.source {
-        ChoiceSource::Seed(seed) => format!("seed {seed}"),
-        source => source.to_string(),
-    };
-    format!("{seed}: {} {}", run.report.outcome, run.report.violated().join(", ")).trim_end().to_owned()
-}
-
-fn counted(outcome: Outcome, runs: usize) -> String {
-    match (outcome, runs) {
-        (Outcome::Holds, 1) => "1 holds".to_owned(),
-        (Outcome::Holds, _) => format!("{runs} hold"),
-        _ => format!("{runs} {outcome}"),
-    }
 }
 
 /// What the runs so far have shown, for a line of progress.

@@ -411,7 +411,7 @@ fn tell(findings: &Findings, replayed: u64, seconds: f64, (ended, all): (Option<
         output.line(rest);
     }
     let counts: Vec<String> =
-        findings.outcomes().map(|(o, n)| style.outcome(o, &super::counted(o, n as usize))).collect();
+        findings.outcomes().map(|(o, n)| style.outcome(o, &super::printer::counted(o, n as usize))).collect();
     let ended = ended.map_or(String::new(), |why| format!("; {why}"));
     let remembered = if replayed > 0 { format!(" ({replayed} of them remembered)") } else { String::new() };
     output.line(format!(
