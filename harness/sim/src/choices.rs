@@ -179,7 +179,8 @@ impl Choices {
         self.state().pins.iter().any(|(pin, _)| is_below(pin))
     }
 
-    /// Ends a beginning: goes on with another source and other pins. Returns the pins that come too late: their points took something else.
+    /// Ends a beginning: goes on with another source and other pins. Returns the pins that come too late: their points
+    /// took something else.
     pub fn go_on(&self, source: Source, pins: Pins, asks_all: bool) -> Vec<String> {
         let mut guard = self.state();
         let state = &mut *guard;

@@ -160,8 +160,8 @@ pub(crate) fn own() {
     let Some(slabs) = mine() else { return };
     // SAFETY: this thread's alone, and not borrowed.
     let (used, length) = unsafe { ((*slabs).next - BASE, (*slabs).writable - BASE) };
-    // SAFETY: fresh memory, one huge page longer than needed, so that a part of it is aligned to one. It gets the bytes of all
-    // blocks that were ever given out, and takes the place of the old memory in one step.
+    // SAFETY: fresh memory, one huge page longer than needed, so that a part of it is aligned to one. It gets the bytes of
+    // all blocks that were ever given out, and takes the place of the old memory in one step.
     unsafe {
         let (private, prot) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE);
         let fresh = libc::mmap(ptr::null_mut(), length + STEP, prot, private, -1, 0);

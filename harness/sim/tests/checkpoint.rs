@@ -1,5 +1,9 @@
 //! Runs that are forked where their common beginning ends: each is as if it had run from its beginning, alone.
 
+#[path = "support/in_zygotes.rs"]
+#[macro_use]
+mod in_zygotes;
+
 use photofinish_sim::choices::Choices;
 use photofinish_sim::host::HostSpec;
 use photofinish_sim::trace::Trace;
@@ -114,20 +118,7 @@ impl Drop for Beginning {
     }
 }
 
-macro_rules! tests {
-    ($($(#[$meta:meta])* fn $name:ident() $body:block)+) => {$(
-        #[test]
-        $(#[$meta])*
-        fn $name() {
-            if zygote::inside() {
-                zygote::serve_from_checkpoints(body)
-            }
-            $body
-        }
-    )+};
-}
-
-tests! {
+in_zygotes! { zygote::serve_from_checkpoints(body);
     fn a_run_from_a_beginning_that_others_used_is_as_one_from_its_own() {
         let (shared, mut zygote) = (Beginning::new("ticks"), zygote());
         for request in ["7", "crash", "8", "crash", "7"] {

@@ -1,5 +1,8 @@
 //! What a run's end, whatever it is, leaves behind: an outcome, its trace, and a zygote that goes on.
 
+#[path = "support/in_zygotes.rs"]
+#[macro_use]
+mod in_zygotes;
 #[path = "support/processes.rs"]
 mod processes;
 
@@ -179,20 +182,7 @@ fn ends(request: &str, limit: Duration, exit: Exit) -> Finished {
     finished
 }
 
-macro_rules! tests {
-    ($($(#[$meta:meta])* fn $name:ident() $body:block)+) => {$(
-        #[test]
-        $(#[$meta])*
-        fn $name() {
-            if zygote::inside() {
-                zygote::serve(body)
-            }
-            $body
-        }
-    )+};
-}
-
-tests! {
+in_zygotes! { zygote::serve(body);
     fn a_run_that_returns_is_done_with_report_and_trace() {
         let finished = run(&mut zygote(), "hello", PLENTY);
         assert_eq!((finished.exit.clone(), finished.report.as_slice()), (Exit::Done, b"HELLO".as_slice()));

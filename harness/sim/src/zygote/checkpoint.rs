@@ -1,8 +1,9 @@
 //! Runs that begin alike share their beginning: it is run once, and each of them is forked where it ends.
 //!
-//! What a run costs before its first step (a world, its hosts, their first lists and watches) is about half of it. A fuzzer
-//! calls this a deferred fork server. Each run still has a process of its own, and is the same as if it had run from its beginning:
-//! the process that waits at the checkpoint does not go on itself, and takes no memory between two runs.
+//! A short run spends about a third of its time before its first step: a world, its hosts, their first lists and watches.
+//! A fuzzer calls this a deferred fork server. Each run still has a process of its own, and is the same as if it had run
+//! from its beginning: the process that waits at the checkpoint does not go on itself, and takes no memory between two
+//! runs.
 
 use super::descriptors::Received;
 use super::serve::{Answer, Ask, Pid, fork, watch};
