@@ -156,7 +156,11 @@ fn run(
         End::Refused(_) => Judgement::default(),
         _ => trace.with(|entries| judge(system, &scenario, entries)),
     };
-    let report = report(judgement, &end, trace, &choices, virtual_ns);
+    // A built-in scenario may pin the same for each of its clusters, of which one asks.
+    let is_meant = |key: &String| !scenario.source.builtin || request.pins.get(key).is_some();
+    let unused = choices.unused_pins().into_iter().filter(is_meant);
+    let unused_pins = unused.map(|key| unasked(&key, &choices)).collect();
+    let report = RunReport { unused_pins, ..report(judgement, &end, trace, &choices, virtual_ns) };
     if request.learn {
         told.points.extend(choices.points().into_iter().map(ChoicePoint::from));
     }
@@ -182,6 +186,14 @@ struct Begun {
     stuck: Option<String>,
 }
 
+/// What is said of a pin that nothing has asked for.
+fn unasked(key: &str, choices: &Choices) -> String {
+    match choices.nearest_key(key) {
+        Some(near) if near != key => format!("nothing asked for the pinned choice `{key}`; did you mean `{near}`?"),
+        _ => format!("nothing asked for the pinned choice `{key}`"),
+    }
+}
+
 fn report(judgement: Judgement, end: &End, trace: &Trace, choices: &Choices, virtual_ns: u64) -> RunReport {
     let wrong_pins: Vec<String> = choices.problems().iter().map(ToString::to_string).collect();
     let outcome = match end {
@@ -192,10 +204,6 @@ fn report(judgement: Judgement, end: &End, trace: &Trace, choices: &Choices, vir
         End::Refused(_) => Outcome::Refused,
         End::Failed(_) => Outcome::Failed,
     };
-    let unused = choices.unused_pins().into_iter().map(|key| match choices.nearest_key(&key) {
-        Some(near) if near != key => format!("nothing asked for the pinned choice `{key}`; did you mean `{near}`?"),
-        _ => format!("nothing asked for the pinned choice `{key}`"),
-    });
     RunReport {
         outcome,
         violations: judgement.violations,
@@ -208,7 +216,7 @@ fn report(judgement: Judgement, end: &End, trace: &Trace, choices: &Choices, vir
             End::Stuck(why) | End::Refused(why) | End::Failed(why) => Some(why.clone()),
         },
         wrong_pins,
-        unused_pins: unused.collect(),
+        unused_pins: Vec::new(),
         crash_points: choices.keys().iter().filter_map(|key| crash_points::label(key)).collect(),
     }
 }
