@@ -85,8 +85,8 @@ remedies! {
         "The driver suspends a stale create whose Pods were installed; before, it deleted it with its volume, though it may be Ready.",
         "found by crash-after-every-write";
     SweepRedrives = "sweep-redrives", RECOMMENDED,
-        "The sweep drives a stop or start of which two sweeps in a row see nothing; before, only the next start of a gateway did.",
-        "found by sweep lifecycle: Stopping or Starting until somebody asks again, after a call that met no driver";
+        "The sweep drives a stop, start or delete of which two sweeps in a row see nothing; before, at most a gateway's start did.",
+        "found by sweep lifecycle: Stopping, Starting or Deleting until somebody asks again, after a call that met no driver";
     DeleteEndsWithItsResource = "delete-ends-with-its-resource", RECOMMENDED,
         "The gateway that asked for a delete removes the row once the resource is gone; before, that was left to the lease holder's watch.",
         "found by sweep restart-stopped-sandbox with two replicas: Deleting until the sweep's grace is over";

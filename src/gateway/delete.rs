@@ -25,6 +25,11 @@ fn deleting(row: &mut Sandbox, now_ms: i64) {
     row.start_attempt.clear();
 }
 
+/// The driver call that deletes the compute of this row.
+fn delete_request(row: &Sandbox) -> DeleteSandboxRequest {
+    DeleteSandboxRequest { sandbox_id: row.id().into(), sandbox_name: row.name().into() }
+}
+
 impl Gateway {
     /// Deletes a sandbox: its row is removed once there is nothing to delete any more, else when the driver says so.
     pub(crate) async fn delete(
@@ -68,32 +73,39 @@ impl Gateway {
         };
         // Before rows had locks of their own, this one was held until the driver had answered.
         let held = (!self.config.remedies.has(Remedy::LockPerSandbox)).then_some(lock);
-
-        let request = DeleteSandboxRequest { sandbox_id: id.into(), sandbox_name: marked.name().into() };
-        let deleted = self.driver().delete_sandbox(request).await;
+        let deleted = self.driver().delete_sandbox(delete_request(&marked)).await;
         drop(held);
         match deleted {
-            Ok(reply) if reply.get_ref().deleted => {
-                if self.rows.get(id).map_err(failed)?.is_none() {
-                    return Ok(Outcome::Completed);
-                }
-                // Who watches the driver will hear of it, but that may be another process, whose watch begins too late.
-                let ends_it = self.config.remedies.has(Remedy::DeleteEndsWithItsResource);
-                if !ends_it || !self.is_gone(&marked).await {
-                    return Ok(Outcome::Accepted);
-                }
-                self.remove_while_deleting(id).await.map_err(failed)?;
-                Ok(Outcome::Completed)
-            }
-            Ok(_) => {
-                self.remove_while_deleting(id).await.map_err(failed)?;
-                Ok(Outcome::Completed)
-            }
+            Ok(reply) => self.settle_delete(&marked, reply.get_ref().deleted).await.map_err(failed),
             Err(status) => {
                 self.recover_failed_delete(&marked, &previous).await;
                 Err(Status::internal(format!("delete sandbox failed: {}", status.message())))
             }
         }
+    }
+
+    /// Asks the driver once more for the delete of a row that is Deleting already, for a process that did not live to do
+    /// it. Nobody waits for an answer who could be told of a failure, so then the row stays as it is.
+    pub(super) async fn redrive_delete(&self, row: &Sandbox, _gate: Held) -> Result<Outcome, Status> {
+        let reply = self.driver().delete_sandbox(delete_request(row)).await?;
+        self.settle_delete(row, reply.get_ref().deleted).await.map_err(|e| store_status("delete sandbox", e))
+    }
+
+    /// The driver has deleted the compute of a Deleting row, or (not `deleted`) has found none.
+    async fn settle_delete(&self, row: &Sandbox, deleted: bool) -> Result<Outcome, StoreError> {
+        let id = row.id();
+        if deleted {
+            if self.rows.get(id)?.is_none() {
+                return Ok(Outcome::Completed);
+            }
+            // Who watches the driver will hear of it, but that may be another process, whose watch begins too late.
+            let ends_it = self.config.remedies.has(Remedy::DeleteEndsWithItsResource);
+            if !ends_it || !self.is_gone(row).await {
+                return Ok(Outcome::Accepted);
+            }
+        }
+        self.remove_while_deleting(id).await?;
+        Ok(Outcome::Completed)
     }
 
     /// Does the driver say, now, that there is no such compute?

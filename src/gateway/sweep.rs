@@ -58,40 +58,44 @@ pub enum Forgotten {
     Stop,
     /// It is Starting, and its compute is off and empty.
     Start,
+    /// It is Deleting, and its compute is there and not ending.
+    Delete,
 }
 
-/// Does the compute show nothing of the stop or start that the row waits for? The call that should have begun it has met
-/// no driver, or one that did not survive it. A driver marks the resource first, so work in progress shows; an automatic
-/// restart has a loop of its own.
+/// Does the compute show nothing of the stop, start or delete that the row waits for? The call that should have begun it
+/// has met no driver, or one that did not survive it. A driver marks the resource first, so work in progress shows; an
+/// automatic restart has a loop of its own.
 pub fn forgotten(row: &Sandbox, live: &DriverSandbox) -> Option<Forgotten> {
-    let origin = live.origin.as_ref()?;
+    let runs_on = live.origin.as_ref().is_some_and(|o| o.desired() == Desired::Running && o.operation != "stop");
     match row.phase() {
-        SandboxPhase::Stopping if origin.desired() == Desired::Running && origin.operation != "stop" => {
-            Some(Forgotten::Stop)
+        SandboxPhase::Stopping => runs_on.then_some(Forgotten::Stop),
+        SandboxPhase::Starting => {
+            (!row.is_automatic_restart() && phases::is_off_and_empty(live)).then_some(Forgotten::Start)
         }
-        SandboxPhase::Starting if !row.is_automatic_restart() && phases::is_off_and_empty(live) => {
-            Some(Forgotten::Start)
-        }
+        SandboxPhase::Deleting => live.status.as_ref().is_some_and(|s| !s.deleting).then_some(Forgotten::Delete),
         _ => None,
     }
 }
 
-/// Rows that the last sweeps found the same way: at which epoch, how often in a row, and since when.
+/// How a sweep found a row: its epoch and its phase.
+type Found = (u64, SandboxPhase);
+
+/// Rows that the last sweeps found the same way: how, how often in a row, and since when.
 #[derive(Debug, Default)]
-pub(crate) struct Sightings(Mutex<BTreeMap<String, (u64, u32, i64)>>);
+pub(crate) struct Sightings(Mutex<BTreeMap<String, (Found, u32, i64)>>);
 
 impl Sightings {
-    /// One more sweep has looked at a row, and found it so at this epoch, or not (`None`). True once [`SWEEPS`] sweeps in
-    /// a row that span at least [`SPAN_MS`] found it so; the count then starts anew.
-    fn found(&self, id: &str, epoch: Option<u64>, now_ms: i64) -> bool {
+    /// One more sweep has looked at a row, and found it at this epoch and in this phase, or not as it was looked for
+    /// (`None`). True once [`SWEEPS`] sweeps in a row that span at least [`SPAN_MS`] found it so; the count then starts anew.
+    fn found(&self, id: &str, as_found: Option<Found>, now_ms: i64) -> bool {
         let mut found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(epoch) = epoch else {
+        let Some(as_found) = as_found else {
             found.remove(id);
             return false;
         };
-        let first = (epoch, 0, now_ms);
+        let first = (as_found, 0, now_ms);
         let sighting = found.entry(id.into()).or_insert(first);
-        if sighting.0 != epoch {
+        if sighting.0 != as_found {
             *sighting = first;
         }
         sighting.1 += 1;
@@ -187,11 +191,11 @@ impl Gateway {
         Ok(())
     }
 
-    /// Drives a stop or start that nobody works on, as a user's repeated request would.
+    /// Drives a stop, start or delete that nobody works on, as a user's repeated request would.
     fn redrive(self: &Arc<Self>, row: Sandbox, live: &DriverSandbox) {
         let forgotten = forgotten(&row, live);
-        let epoch = forgotten.map(|_| row.issued_epoch);
-        if !self.forgotten.found(row.id(), epoch, self.rows.now_ms()) {
+        let as_found = forgotten.map(|_| (row.issued_epoch, row.phase()));
+        if !self.forgotten.found(row.id(), as_found, self.rows.now_ms()) {
             return;
         }
         let (Some(forgotten), Some(gate)) = (forgotten, self.gates.try_lock(row.id())) else { return };
@@ -199,8 +203,9 @@ impl Gateway {
         let gateway = self.clone();
         tokio::spawn(async move {
             let driven = match forgotten {
-                Forgotten::Stop => gateway.drive_stop(row.clone(), row, gate).await,
-                Forgotten::Start => gateway.drive_start(row.clone(), row, gate).await,
+                Forgotten::Stop => gateway.drive_stop(row.clone(), row, gate).await.map(drop),
+                Forgotten::Start => gateway.drive_start(row.clone(), row, gate).await.map(drop),
+                Forgotten::Delete => gateway.redrive_delete(&row, gate).await.map(drop),
             };
             if let Err(status) = driven {
                 warn!(error = %status.message(), "what was forgotten could not be done");
@@ -213,7 +218,7 @@ impl Gateway {
     fn settle_empty(&self, row: &Sandbox, live: &DriverSandbox) -> Result<(), SweepError> {
         let (id, now_ms) = (row.id(), self.rows.now_ms());
         let empty = row.phase() == SandboxPhase::Provisioning && phases::is_off_and_empty(live);
-        if !self.empty.found(id, empty.then_some(row.issued_epoch), now_ms) {
+        if !self.empty.found(id, empty.then_some((row.issued_epoch, row.phase())), now_ms) {
             return Ok(());
         }
         // A request that runs knows better: the next sweep looks again.
@@ -272,7 +277,7 @@ fn is_young(row: &Sandbox, now_ms: i64) -> bool {
 mod tests {
     use SandboxPhase::*;
 
-    use crate::pb::compute::SnapshotOrigin;
+    use crate::pb::compute::{DriverSandboxStatus, SnapshotOrigin};
     use crate::pb::compute::snapshot_origin::Workload;
     use crate::pb::openshell::Provisioning as Attempt;
 
@@ -288,7 +293,7 @@ mod tests {
     #[test]
     fn what_is_found_of_a_row_counts_at_the_second_sweep_in_a_row_a_minute_apart() {
         let sightings = Sightings::default();
-        let found = |id, epoch, now_ms| sightings.found(id, epoch, now_ms);
+        let found = |id, epoch: Option<u64>, now_ms| sightings.found(id, epoch.map(|e| (e, Stopping)), now_ms);
         assert!(!found("a", Some(1), 0));
         assert!(!found("a", None, 60_000), "in between it was not so");
         assert!(!found("a", Some(1), 120_000));
@@ -298,10 +303,13 @@ mod tests {
         assert!(!found("a", Some(1), 240_000), "and then anew");
         assert!(!found("a", Some(2), 300_000), "another operation counts for itself");
         assert!(found("a", Some(2), 360_000));
+        assert!(!found("c", Some(1), 0));
+        assert!(!sightings.found("c", Some((1, Deleting)), 60_000), "another phase counts for itself, too");
+        assert!(sightings.found("c", Some((1, Deleting)), 120_000));
     }
 
     #[test]
-    fn a_stop_or_start_is_forgotten_if_the_compute_shows_nothing_of_it() {
+    fn what_was_asked_for_is_forgotten_if_the_compute_shows_nothing_of_it() {
         let compute = |desired: Desired, operation: &str, workload: Workload| {
             let origin = SnapshotOrigin {
                 desired: desired.into(),
@@ -320,6 +328,9 @@ mod tests {
         let unread = compute(Desired::Off, "", Workload::Unknown);
         let restarts = compute(Desired::Running, "restart", Workload::Absent);
         let untold = DriverSandbox::default();
+        let status = DriverSandboxStatus { deleting: true, ..Default::default() };
+        let goes = DriverSandbox { status: Some(status), ..running.clone() };
+        let without_origin = DriverSandbox { origin: None, ..running.clone() };
         let table = [
             (Stopping, &running, Some(Forgotten::Stop)),
             (Stopping, &created, Some(Forgotten::Stop)),
@@ -333,6 +344,13 @@ mod tests {
             (Starting, &restarts, None),
             (Starting, &running, None),
             (Starting, &untold, None),
+            (Deleting, &running, Some(Forgotten::Delete)),
+            (Deleting, &created, Some(Forgotten::Delete)),
+            (Deleting, &suspends, Some(Forgotten::Delete)),
+            (Deleting, &rest, Some(Forgotten::Delete)),
+            (Deleting, &without_origin, Some(Forgotten::Delete)),
+            (Deleting, &goes, None),
+            (Deleting, &untold, None),
             (Stopped, &running, None),
             (Provisioning, &rest, None),
             (Ready, &rest, None),

@@ -33,7 +33,7 @@ pub fn all() -> Vec<Property> {
         .without_exception(),
         Property::new(
             "stop-is-idempotent",
-            "After a client was told Stopped, every StopSandbox succeeds until a start or delete is accepted, or somebody deletes its resource.",
+            "After a client was told Stopped, every StopSandbox succeeds until a start or delete is accepted, unless its resource is gone.",
             stop_is_idempotent(),
         )
         .without_exception(),
@@ -281,28 +281,54 @@ fn stopped_is_stable() -> Statement {
     })
 }
 
+/// A client may be told Stopped of a sandbox whose resource somebody has just deleted: the gateway hears of that later.
 fn stop_is_idempotent() -> Statement {
-    after(|e| reported_stopped(e).map(|name| (name, e.id)))
-        .until(|(name, _): &(String, EntryId), e| accepted(e, &["start", "delete"]) == Some(name))
-        .until(|(name, _), e| lost_its_resource(e) == Some(name))
-        .each(|(name, reported), e| {
-            let this = e.kind == "reply" && e.name == "stop" && e.field("sandbox") == Some(name);
-            let later = e.field("asked").and_then(|a| a.parse::<EntryId>().ok()).is_some_and(|a| a > *reported);
-            (this && later).then(|| refusal("StopSandbox", e))
-        })
+    Statement::new(|entries| {
+        let mut tally = Tally::default();
+        // By sandbox: the first reply since then that reported it Stopped; those whose resource is gone.
+        let (mut stopped, mut gone) = (BTreeMap::<String, EntryId>::new(), BTreeSet::new());
+        for e in entries {
+            if let Some((name, is_gone)) = resource_of(e) {
+                if is_gone {
+                    stopped.remove(name);
+                    gone.insert(name);
+                } else {
+                    gone.remove(name);
+                }
+                continue;
+            }
+            if let Some(name) = accepted(e, &["start", "delete"]) {
+                stopped.remove(name);
+                continue;
+            }
+            if e.kind == "reply"
+                && e.name == "stop"
+                && let Some(reported) = e.field("sandbox").and_then(|name| stopped.get(name))
+                && e.field("asked").and_then(|a| a.parse::<EntryId>().ok()).is_some_and(|asked| asked > *reported)
+            {
+                tally.judged();
+                if let Err(why) = refusal("StopSandbox", e) {
+                    tally.violated(e.id, why, [*reported].into_iter().chain(e.cause));
+                }
+            }
+            if let Some(name) = reported_stopped(e).filter(|name| !gone.contains(&**name)) {
+                stopped.entry(name).or_insert(e.id);
+            }
+        }
+        tally.verdict()
+    })
 }
 
-/// The sandbox whose resource was deleted, by whomever: there is nothing left to be stopped.
-fn lost_its_resource(e: &Entry) -> Option<&str> {
-    let gone = e.kind == oracle::STATE && e.name == "resource" && e.field("gone") == Some("true");
-    gone.then(|| e.field("sandbox"))?
+/// The sandbox of a resource that was written or deleted, by whomever, and whether it is gone now.
+fn resource_of(e: &Entry) -> Option<(&str, bool)> {
+    let of_resource = e.kind == oracle::STATE && e.name == "resource";
+    of_resource.then(|| Some((e.field("sandbox")?, e.field("gone") == Some("true"))))?
 }
 
 /// The sandbox whose resource was written, and whether that is off now with no operation under way.
 fn rests(e: &Entry) -> Option<(&str, bool)> {
-    let of_resource = e.kind == oracle::STATE && e.name == "resource" && e.field("gone") != Some("true");
-    let rests = e.field("run") == Some("off") && e.field("marker").unwrap_or_default().is_empty();
-    of_resource.then(|| Some((e.field("sandbox")?, rests)))?
+    let (name, _) = resource_of(e).filter(|(_, gone)| !gone)?;
+    Some((name, e.field("run") == Some("off") && e.field("marker").unwrap_or_default().is_empty()))
 }
 
 fn start_from_stopped_is_accepted() -> Statement {

@@ -472,6 +472,8 @@ fn stop_is_idempotent_once_a_client_was_told_stopped() {
         "stop-is-idempotent",
         &[
             ("cr on; ask stop; ok stop Stopped; cr gone; ask stop; no stop; end", "-"),
+            ("cr on; ask stop; cr gone; ok stop Stopped; ask stop; no stop; end", "-"),
+            ("cr on; cr gone; ask get; ok get Stopped; cr on; ask stop; ok stop Stopped; ask stop; no stop; end", "8"),
             ("ask stop; ok stop Stopped; end", "-"),
             ("ask stop; ok stop Stopped; ask stop; ok stop Stopped; end", "+"),
             ("ask stop; ok stop Stopped; ask stop; no stop; end", "3"),

@@ -25,6 +25,10 @@ use crate::system::System;
 /// Wall time that a run may take unless it is said otherwise.
 pub const WALL_LIMIT: Duration = Duration::from_secs(10);
 
+/// How much longer a run may take that had no processor for half of its wall time: other work on the machine is no reason
+/// to go without its verdict.
+const PATIENCE: u32 = 4;
+
 /// One run to be done.
 #[derive(Clone)]
 pub struct Job {
@@ -318,7 +322,13 @@ fn fork(pool: &Pool, zygote: &mut Option<Zygote>, job: &Job, request: &[u8]) -> 
         Some(zygote) => zygote,
         None => zygote.insert(Zygote::start(&pool.zygote_args).map_err(PoolError::Start)?),
     };
-    let mut run = |pins| ready.run_from(&job.beginning(pool.system, pins), request, pool.wall_limit);
+    let mut run = |pins| {
+        let beginning = job.beginning(pool.system, pins);
+        match ready.run_from(&beginning, request, pool.wall_limit)? {
+            starved if starved.starved => ready.run_from(&beginning, request, pool.wall_limit * PATIENCE),
+            finished => Ok(finished),
+        }
+    };
     let finished = run(Pins::default()).and_then(|finished| match finished.exit {
         // A pin that is for the beginning: this run has one of its own.
         Exit::Code(exit::ANOTHER_BEGINNING) => run(merge(&job.scenario.pins, &job.pins)),
@@ -340,6 +350,10 @@ fn settle(system: &dyn System, scenario: &Scenario, finished: &Finished, limit: 
         Exit::Code(exit::HARNESS) => (Outcome::Failed, finished.exit.to_string()),
         Exit::Code(code) if exit::meaning(*code).is_some() => (Outcome::Stuck, finished.exit.to_string()),
         Exit::Panicked(_) | Exit::Code(_) | Exit::Signal(_) => (Outcome::Crashed, finished.exit.to_string()),
+        Exit::WallLimit if finished.starved => {
+            let limit = limit * PATIENCE;
+            (Outcome::Hung, format!("no end after {limit:?} of wall time; for most of it the run did nothing"))
+        }
         Exit::WallLimit => (Outcome::Hung, format!("no end after {limit:?} of wall time")),
     };
     let (mut outcome, mut end) = died;

@@ -128,6 +128,9 @@ pub struct Finished {
     pub stderr: Vec<u8>,
     /// Real time that it took, fork and end included.
     pub wall: Duration,
+    /// It was killed at its limit, and had a processor for less than half of that time: either the machine had other
+    /// work, or the run waited for something that is not virtual. Given more time, it may end.
+    pub starved: bool,
     lines: Vec<u8>,
 }
 
@@ -222,7 +225,8 @@ impl Zygote {
             // Out of step with its zygote, this value is of no more use; neither is the zygote.
             let _ = self.process.kill();
         })?;
-        self.files.finished(answer.exit()?, start)
+        let starved = answer.starved(limit);
+        Ok(Finished { starved, ..self.files.finished(answer.exit()?, start)? })
     }
 
     fn ask(&mut self, beginning: u64, limit: Duration) -> io::Result<serve::Answer> {
@@ -371,7 +375,7 @@ impl Files {
         };
         let (stdout, stderr) = (read_all(&self.stdout)?, read_all(&self.stderr)?);
         let lines = self.trace.lines().to_vec();
-        Ok(Finished { exit, report, stdout, stderr, lines, wall: start.elapsed() })
+        Ok(Finished { exit, report, stdout, stderr, lines, wall: start.elapsed(), starved: false })
     }
 }
 

@@ -258,6 +258,13 @@ in_zygotes! { zygote::serve(body);
         ends("spin", SHORT, Exit::WallLimit);
     }
 
+    fn a_run_that_was_killed_while_it_waited_is_told_from_one_that_worked() {
+        assert!(ends("sleep-on-the-real-clock", SHORT, Exit::WallLimit).starved);
+        // Beside other work it may not have a processor for half of any one time.
+        let busy = (0..20).map(|n| run(&mut zygote(), "spin", SHORT * (1 + n)));
+        assert!(busy.into_iter().any(|finished| !finished.starved));
+    }
+
     fn a_sleep_on_the_real_clock_is_killed_at_the_limit() {
         let finished = ends("sleep-on-the-real-clock", SHORT, Exit::WallLimit);
         assert!(finished.wall >= SHORT);

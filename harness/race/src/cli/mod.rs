@@ -217,7 +217,7 @@ struct HowArgs {
     /// No word of progress, and none of what holds.
     #[arg(long, short, conflicts_with = "json")]
     quiet: bool,
-    /// Wall time that one run may take.
+    /// Wall time that one run may take; four times that if it had no processor for half of it.
     #[arg(long, value_name = "10s", value_parser = parse_limit)]
     wall_limit: Option<Duration>,
     /// Draw the runs as timelines, into one HTML file that needs nothing else.

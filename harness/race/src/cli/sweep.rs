@@ -77,7 +77,7 @@ pub(super) struct SweepArgs {
     json: bool,
     #[command(flatten)]
     how: QuietArg,
-    /// Wall time that one run may take.
+    /// Wall time that one run may take; four times that if it had no processor for half of it.
     #[arg(long, value_name = "10s", value_parser = parse_limit)]
     wall_limit: Option<Duration>,
 }

@@ -56,8 +56,8 @@ impl Ask {
 pub(super) enum Answer {
     /// The status that `waitpid` gave.
     Ended(i32),
-    /// Killed at its limit.
-    WallLimit,
+    /// Killed at its limit, having had a processor for so many milliseconds.
+    WallLimit(i32),
     /// No process could be forked: `errno`.
     NoFork(i32),
 }
@@ -68,7 +68,7 @@ impl Answer {
     pub(super) fn to_bytes(self) -> [u8; Answer::SIZE] {
         let (tag, value) = match self {
             Answer::Ended(status) => (0, status),
-            Answer::WallLimit => (1, 0),
+            Answer::WallLimit(used_ms) => (1, used_ms),
             Answer::NoFork(errno) => (2, errno),
         };
         ((tag << 32) | u64::from(value as u32)).to_le_bytes()
@@ -79,16 +79,22 @@ impl Answer {
         let value = number as u32 as i32;
         match number >> 32 {
             0 => Answer::Ended(value),
-            1 => Answer::WallLimit,
+            1 => Answer::WallLimit(value),
             _ => Answer::NoFork(value),
         }
+    }
+
+    /// Whether a run was killed at its limit that had no processor for half of that time: a machine with other work, or
+    /// a run that waited for something that is not virtual.
+    pub(super) fn starved(self, limit: Duration) -> bool {
+        matches!(self, Answer::WallLimit(used_ms) if Duration::from_millis(used_ms.max(0) as u64) < limit / 2)
     }
 
     pub(super) fn exit(self) -> io::Result<Exit> {
         match self {
             Answer::Ended(status) if libc::WIFSIGNALED(status) => Ok(Exit::Signal(libc::WTERMSIG(status))),
             Answer::Ended(status) => Ok(Exit::Code(libc::WEXITSTATUS(status))),
-            Answer::WallLimit => Ok(Exit::WallLimit),
+            Answer::WallLimit(_) => Ok(Exit::WallLimit),
             Answer::NoFork(errno) => {
                 let e = io::Error::from_raw_os_error(errno);
                 Err(io::Error::new(e.kind(), format!("the zygote cannot start a run: {e}")))
@@ -213,10 +219,10 @@ pub(super) fn watch(pid: libc::pid_t, parent: &UnixStream, start: Instant, limit
     let wake = wait(&mut [ended], parent, start, limit_ms);
     // Whatever the run has left behind in its group ends with it. It is no more than a zombie until it is waited for, so
     // the group is still its own.
-    let status = end(pid);
+    let Ended { status, used_ms } = end(pid);
     match wake? {
         Wake::Ready => Ok(Answer::Ended(status)),
-        Wake::WallLimit => Ok(Answer::WallLimit),
+        Wake::WallLimit => Ok(Answer::WallLimit(used_ms)),
         Wake::ParentGone => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }
@@ -285,12 +291,12 @@ fn one_run_from(
         // The end of the connection comes before that of the process, which has its report to write.
         wake = wait(&mut waiting.polled()[..1], socket, start, limit_ms)?;
     }
-    let status = end(waiting.pid);
+    let Ended { status, used_ms } = end(waiting.pid);
     *stage = None;
     match wake {
         // It ended before its checkpoint, or was a run itself.
         Wake::Ready => Ok(Answer::Ended(status)),
-        Wake::WallLimit => Ok(Answer::WallLimit),
+        Wake::WallLimit => Ok(Answer::WallLimit(used_ms)),
         Wake::ParentGone => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }
@@ -327,16 +333,28 @@ fn wait(awaited: &mut [libc::pollfd], parent: &UnixStream, start: Instant, limit
     }
 }
 
-/// Kills a run's process and its group, and gives the status with which the process ended, which it may have before.
-fn end(pid: libc::pid_t) -> i32 {
+/// How a process ended.
+struct Ended {
+    /// As `waitpid` gives it.
+    status: i32,
+    /// Milliseconds for which it had a processor.
+    used_ms: i32,
+}
+
+/// Kills a run's process and its group, and says how the process ended, which it may have before.
+fn end(pid: libc::pid_t) -> Ended {
     let mut status = 0;
-    // SAFETY: our own child, not waited for yet, so its id and that of its group are its own.
+    // SAFETY: plain numbers, for which all zeros is a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: our own child, not waited for yet, so its id and that of its group are its own; the pointers are valid.
     unsafe {
         libc::kill(-pid, libc::SIGKILL);
         libc::kill(pid, libc::SIGKILL);
-        while libc::waitpid(pid, &mut status, 0) < 0 && errno() == libc::EINTR {}
+        while libc::wait4(pid, &mut status, 0, &mut usage) < 0 && errno() == libc::EINTR {}
     }
-    status
+    let ms = |time: libc::timeval| time.tv_sec.saturating_mul(1000).saturating_add(time.tv_usec / 1000);
+    let used_ms = ms(usage.ru_utime).saturating_add(ms(usage.ru_stime));
+    Ended { status, used_ms: i32::try_from(used_ms).unwrap_or(i32::MAX) }
 }
 
 fn pidfd(pid: libc::pid_t) -> io::Result<OwnedFd> {
@@ -363,10 +381,24 @@ mod tests {
             (Answer::Ended(0), Some(Exit::Code(0))),
             (Answer::Ended(70 << 8), Some(Exit::Code(70))),
             (Answer::Ended(libc::SIGABRT), Some(Exit::Signal(libc::SIGABRT))),
-            (Answer::WallLimit, Some(Exit::WallLimit)),
+            (Answer::WallLimit(7), Some(Exit::WallLimit)),
             (Answer::NoFork(libc::EAGAIN), None),
         ] {
             assert_eq!(Answer::from_bytes(answer.to_bytes()).exit().ok(), exit);
+        }
+    }
+
+    #[test]
+    fn a_run_is_starved_that_had_no_processor_for_half_of_its_limit() {
+        let limit = Duration::from_secs(10);
+        for (answer, starved) in [
+            (Answer::WallLimit(0), true),
+            (Answer::WallLimit(4_999), true),
+            (Answer::WallLimit(5_000), false),
+            (Answer::WallLimit(i32::MAX), false),
+            (Answer::Ended(0), false),
+        ] {
+            assert_eq!(Answer::from_bytes(answer.to_bytes()).starved(limit), starved);
         }
     }
 
