@@ -124,6 +124,7 @@ const SCENARIOS: &[Builtin] = scenarios!(
     "create-answer-lost",
     "create-fails-after-its-session",
     "create-timeout-late-commit",
+    "delete-dies-with-its-gateway",
     "delete-is-one-way",
     "delete-unseen-by-the-lease-holder",
     "dependency-failure-while-ready",

@@ -352,6 +352,14 @@ fn exhaust_certifies() {
         one["list_hash"].as_str().expect("text")
     );
     assert!(code == 0 && out.ends_with(&expected), "{out}");
+    assert!(one["processor_seconds"].as_f64().is_some_and(|s| s > 0.0 && s < 60.0), "{one}");
+    let (code, out, err) = folder.toy(&["exhaust", "lossy-line", "--as-reported", "--markdown"]);
+    let row = format!("| lossy-line | 3 | 4 | 0 | 2, 2 | `{}` | ", one["list_hash"].as_str().expect("text"));
+    let lines: Vec<&str> = out.lines().collect();
+    assert!(lines[2].starts_with(&row) && lines[2].ends_with(" s |"), "{out}");
+    assert_eq!((code, err.as_str(), lines.len()), (1, "", 3), "{out}");
+    let (_, out, _) = folder.toy(&["exhaust", "lossy-line", "--markdown", "--time", "1ms"]);
+    assert!(out.contains(" of 4 | 0 | 0, 0 | the time is over | "), "{out}");
 }
 
 fn scenario(folder: &Folder, name: &str, steps: &str) {

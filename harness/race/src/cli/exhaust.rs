@@ -58,6 +58,9 @@ pub(super) struct ExhaustArgs {
     /// Print one JSON object a run that does not hold and a certificate for each scenario, and nothing else.
     #[arg(long)]
     json: bool,
+    /// A table for a document, a line for each scenario.
+    #[arg(long, conflicts_with_all = ["json", "count"])]
+    markdown: bool,
     #[command(flatten)]
     how: QuietArg,
 }
@@ -91,6 +94,8 @@ struct Certificate<'a> {
     violations_of_system: u64,
     list_hash: String,
     seconds: f64,
+    /// Processor time of the runs, seconds: what other work on the machine leaves as it is.
+    processor_seconds: f64,
     /// Whether the whole list was run: only then it certifies anything.
     complete: bool,
     /// Why it is not complete.
@@ -127,6 +132,9 @@ pub(super) fn exhaust(system: &'static dyn System, args: &ExhaustArgs, output: &
     interrupt::listen();
     let mut code = 0;
     let mut all = Whole::default();
+    if args.markdown {
+        head(args).into_iter().for_each(|line| _ = output.line(line));
+    }
     for scenario in &scenarios {
         if interrupt::asked() {
             break;
@@ -144,7 +152,7 @@ pub(super) fn exhaust(system: &'static dyn System, args: &ExhaustArgs, output: &
             }
         }
     }
-    if scenarios.len() > 1 && !args.count {
+    if scenarios.len() > 1 && !args.count && !args.markdown {
         all.tell(scenarios.len(), args.json, output);
     }
     Ok(code)
@@ -235,6 +243,7 @@ fn of_scenario(
         violations_of_system: 0,
         list_hash: String::new(),
         seconds: 0.0,
+        processor_seconds: 0.0,
         complete: false,
         ended: None,
         outcomes: BTreeMap::new(),
@@ -254,10 +263,10 @@ fn of_scenario(
     }
     let schedules = plan.schedules(args.faults);
     certificate.list_hash = list_hash(&schedules);
-    let start = Instant::now();
+    let (start, processor) = (Instant::now(), processor_time());
     let over = || interrupt::asked() || args.time.is_some_and(|limit| start.elapsed() >= limit);
     let extent = Extent { total: Some(schedules.len() as u64), limit: args.time };
-    let mut progress = Progress::new(args.how.quiet || args.json, "schedules", extent);
+    let mut progress = Progress::new(args.how.quiet || args.json || args.markdown, "schedules", extent);
     let mut findings = Findings::default();
     // Of the benign run and of those with one fault: to compare with what is not in the list.
     let mut verdicts: BTreeMap<String, String> = BTreeMap::new();
@@ -308,7 +317,9 @@ fn of_scenario(
         (false, false) => Some("the time is over"),
     };
     certificate.violations = findings.count(Outcome::Violated);
-    certificate.seconds = (start.elapsed().as_secs_f64() * 1e3).round() / 1e3;
+    let round = |time: Duration| (time.as_secs_f64() * 1e3).round() / 1e3;
+    certificate.seconds = round(start.elapsed());
+    certificate.processor_seconds = round(processor_time().saturating_sub(processor));
     certificate.outcomes = findings.outcomes().map(|(o, n)| (o.name(), n)).collect();
     certificate.findings = findings.all().collect();
     all.add(&certificate);
@@ -336,11 +347,16 @@ fn tell(certificate: &Certificate<'_>, args: &ExhaustArgs, virtual_ns: u64, outp
         output.line(serde_json::to_string(certificate).expect("a certificate is plain data"));
         return;
     }
+    if args.markdown {
+        output.line(row(certificate));
+        return;
+    }
     let clean = certificate.complete && certificate.findings.is_empty() && certificate.audit_differs.is_empty();
     if args.how.quiet && clean {
         return;
     }
     let Certificate { scenario, faults, choice_points, schedules, listed, list_hash, seconds, .. } = certificate;
+    let processor = certificate.processor_seconds;
     let (findings, rest) = shown(certificate.findings.clone(), args.all);
     for finding in findings {
         let Finding { fingerprint, property, object, run_id, times, outcome, .. } = finding;
@@ -374,7 +390,8 @@ fn tell(certificate: &Certificate<'_>, args: &ExhaustArgs, virtual_ns: u64, outp
         output.line(format!("    {} of these were run all the same: {differ} differ", certificate.audited));
     }
     let outcomes: Vec<String> = certificate.outcomes.iter().map(|(outcome, n)| format!("{n} {outcome}")).collect();
-    output.line(format!("  {schedules} schedules in {seconds:.1} s: {}", outcomes.join(", ")));
+    let outcomes = outcomes.join(", ");
+    output.line(format!("  {schedules} schedules in {seconds:.1} s ({processor:.1} s of processor time): {outcomes}"));
     match certificate.ended {
         None => output.line(format!(
             "  certificate: all {listed} schedules of list {list_hash} were run, {} violated, {} of them a property of the system",
@@ -382,4 +399,35 @@ fn tell(certificate: &Certificate<'_>, args: &ExhaustArgs, virtual_ns: u64, outp
         )),
         Some(why) => output.line(format!("  no certificate: {schedules} of {listed} schedules were run; {why}")),
     };
+}
+
+/// Processor time of all processes that this one has waited for: zygotes, and the runs that they forked.
+fn processor_time() -> Duration {
+    // SAFETY: all zeros is a value of an rusage, and the call only fills it in.
+    let usage = unsafe {
+        let mut usage = std::mem::zeroed::<libc::rusage>();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage);
+        usage
+    };
+    let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1_000);
+    time(usage.ru_utime) + time(usage.ru_stime)
+}
+
+fn head(args: &ExhaustArgs) -> [String; 2] {
+    let faults = args.faults;
+    [
+        format!("| scenario | choices | schedules, faults <= {faults} | left out | violated, of them a property | list | processor time |"),
+        "|---|---|---|---|---|---|---|".to_owned(),
+    ]
+}
+
+/// A line of the table; without a certificate it says how far the list was run, and has no hash.
+fn row(certificate: &Certificate<'_>) -> String {
+    let Certificate { scenario, choice_points, schedules, listed, pruned, violations, .. } = certificate;
+    let (of_system, seconds) = (certificate.violations_of_system, certificate.processor_seconds);
+    let (run, list) = match certificate.complete {
+        true => (schedules.to_string(), format!("`{}`", certificate.list_hash)),
+        false => (format!("{schedules} of {listed}"), certificate.ended.unwrap_or_default().to_owned()),
+    };
+    format!("| {scenario} | {choice_points} | {run} | {pruned} | {violations}, {of_system} | {list} | {seconds:.0} s |")
 }
