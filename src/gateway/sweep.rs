@@ -277,8 +277,8 @@ fn is_young(row: &Sandbox, now_ms: i64) -> bool {
 mod tests {
     use SandboxPhase::*;
 
-    use crate::pb::compute::{DriverSandboxStatus, SnapshotOrigin};
     use crate::pb::compute::snapshot_origin::Workload;
+    use crate::pb::compute::{DriverSandboxStatus, SnapshotOrigin};
     use crate::pb::openshell::Provisioning as Attempt;
 
     use super::super::record::MAIN_PROCESS_FAILED;

@@ -416,7 +416,9 @@ fn processor_time() -> Duration {
 fn head(args: &ExhaustArgs) -> [String; 2] {
     let faults = args.faults;
     [
-        format!("| scenario | choices | schedules, faults <= {faults} | left out | violated, of them a property | list | processor time |"),
+        format!(
+            "| scenario | choices | schedules, faults <= {faults} | left out | violated, of them a property | list | processor time |"
+        ),
         "|---|---|---|---|---|---|---|".to_owned(),
     ]
 }
