@@ -127,6 +127,7 @@ pub(crate) fn resource(crd: &Value, webhook: bool) -> Resource {
         has_status: custom.iter().any(|version| version.has_status),
         fields: &[],
         scales: false,
+        empty: false,
         names: Names {
             singular: names["singular"].as_str().map_or_else(|| kind.to_lowercase(), str::to_owned).into(),
             list: names["listKind"].as_str().map_or_else(|| format!("{kind}List"), str::to_owned).into(),

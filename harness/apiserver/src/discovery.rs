@@ -8,15 +8,18 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::{Map, Value, json};
 
+mod document;
+
 use crate::crd;
 use crate::defaults::base64;
-use crate::digest::{hex, sha256};
+use crate::digest::sha256;
 use crate::error::ApiError;
 use crate::history::{History, Table};
 use crate::openapi;
 use crate::resource::{Resource, Subresource};
 use crate::response::Body;
 use crate::reviews;
+use crate::route::MISSING;
 
 /// The order in which a real server lists its own groups; those of CRDs come after them.
 const GROUPS: [&str; 20] = [
@@ -149,7 +152,7 @@ fn groups(history: &History) -> Vec<Group<'_>> {
         "" => 0,
         other => 1 + GROUPS.iter().position(|known| *known == other).unwrap_or(GROUPS.len()),
     };
-    let types = served.iter().map(|table| &*table.resource).chain(REVIEWED.iter());
+    let types = served.iter().map(|table| &*table.resource).chain(UNSTORED.iter());
     let mut places: Vec<(&str, &str, usize, &Resource)> =
         types.flat_map(|of| of.places().map(move |(group, version, at)| (group, version, at, of))).collect();
     places.sort_by_key(|(group, version, _, resource)| {
@@ -202,18 +205,22 @@ fn paths(groups: &[Group<'_>]) -> Vec<String> {
     paths
 }
 
-/// Types that are answered and never stored.
-static REVIEWED: LazyLock<Vec<Resource>> = LazyLock::new(|| {
-    reviews::ALL.iter().map(|of| Resource::reviewed(of.group, of.plural, of.kind, of.namespaced)).collect()
+/// Types that are answered and never stored, or not even answered: clients ask for them by name.
+static UNSTORED: LazyLock<Vec<Resource>> = LazyLock::new(|| {
+    let mut missing = Resource::reviewed("", MISSING, "ComponentStatus", false);
+    missing.names.short = vec!["cs".into()];
+    let reviewed = reviews::ALL.iter().map(|of| Resource::reviewed(of.group, of.plural, of.kind, of.namespaced));
+    reviewed.chain([Resource::reviewed("", "bindings", "Binding", true), missing]).collect()
 });
 
 fn is_stored(resource: &Resource) -> bool {
-    !reviews::ALL.iter().any(|of| of.group == resource.group)
+    resource.custom || !UNSTORED.iter().any(|of| of.group == resource.group && of.plural == resource.plural)
 }
 
 /// The verbs of a type. A CRD's come in an order of their own.
 pub(crate) fn verbs(resource: &Resource) -> &'static [&'static str] {
     match (resource.custom, &*resource.plural) {
+        (false, MISSING) => &["get", "list"],
         (false, _) if !is_stored(resource) => &["create"],
         (true, _) => &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"],
         (false, "namespaces") => &["create", "delete", "get", "list", "patch", "update", "watch"],
@@ -273,12 +280,8 @@ fn storage_hash(resource: &Resource) -> String {
 }
 
 fn aggregated(groups: &[Group<'_>], core: bool, headers: &HeaderMap) -> Response<Body> {
-    let items: Vec<Value> = groups.iter().filter(|g| g.name.is_empty() == core).map(discovered).collect();
-    let list = json!({
-        "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items,
-    });
-    let bytes = list.to_string();
-    let tag = format!("\"{}\"", hex(&sha256(bytes.as_bytes())));
+    let items = groups.iter().filter(|g| g.name.is_empty() == core).map(document::Group::of).collect();
+    let (bytes, tag) = document::List { metadata: Value::Object(Map::new()), items }.with_tag();
     let same = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
     let mut response = Response::new(Body::full(if same { Bytes::new() } else { bytes.into() }));
     if same {
@@ -293,48 +296,6 @@ fn aggregated(groups: &[Group<'_>], core: bool, headers: &HeaderMap) -> Response
         headers.insert(header::ETAG, tag);
     }
     response
-}
-
-fn discovered(group: &Group<'_>) -> Value {
-    let versions: Vec<Value> = group
-        .versions
-        .iter()
-        .map(|version| {
-            let types = group.types.iter().filter(|(_, of, _)| of == version);
-            let resources: Vec<Value> =
-                types.map(|(resource, _, at)| discovered_type(resource, *at, version)).collect();
-            json!({"version": version, "resources": resources, "freshness": "Current"})
-        })
-        .collect();
-    let mut metadata = Map::new();
-    if !group.name.is_empty() {
-        metadata.insert("name".into(), group.name.into());
-    }
-    json!({"metadata": metadata, "versions": versions})
-}
-
-fn discovered_type(resource: &Resource, at: usize, version: &str) -> Value {
-    // Built-in types leave their group and version to the place where they stand.
-    let own = if resource.custom { (&*resource.group, version) } else { ("", "") };
-    let kind = |(group, version): (&str, &str), kind: &str| json!({"group": group, "version": version, "kind": kind});
-    let mut entry = json!({
-        "resource": resource.plural, "responseKind": kind(own, &resource.kind),
-        "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
-        "singularResource": resource.names.singular, "verbs": verbs(resource),
-    });
-    lists(resource, &mut entry);
-    let subs: Vec<Value> = resource
-        .subresources(at)
-        .iter()
-        .map(|sub| {
-            let response = kind(sub.group_version.unwrap_or(own), &sub.kind);
-            json!({"subresource": sub.name, "responseKind": response, "verbs": sub.verbs})
-        })
-        .collect();
-    if !subs.is_empty() {
-        entry["subresources"] = subs.into();
-    }
-    entry
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 use http::{HeaderValue, Response, header};
 use serde_json::{Map, Value, json};
 
-use crate::digest::{hex, sha256};
+use crate::digest::sha512_hex;
 use crate::error::ApiError;
 use crate::history::History;
 use crate::resource::Resource;
@@ -49,7 +49,7 @@ fn index(history: &History) -> Value {
                 continue;
             }
             let Some(document) = document(history, group, version) else { continue };
-            let hash = hex(&sha256(document.to_string().as_bytes()));
+            let hash = sha512_hex(document.to_string().as_bytes());
             paths.insert(path.clone(), json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={hash}")}));
         }
     }

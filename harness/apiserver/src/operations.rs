@@ -71,6 +71,9 @@ impl<'a> Operation<'a> {
     pub(crate) async fn run(&self, verb: Verb) -> Result<Answer, ApiError> {
         self.check_media(verb)?;
         self.check_options(verb)?;
+        if self.resource.empty && matches!(verb, Verb::Create | Verb::Update | Verb::Patch) {
+            return Err(ApiError::unsupported(format_args!("writes of {}", self.resource.qualified())));
+        }
         match (self.place.subresource, verb) {
             (None, Verb::Get) => self.get().await,
             (None, Verb::List) => self.list().await,

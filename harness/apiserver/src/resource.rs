@@ -41,6 +41,8 @@ pub(crate) struct Resource {
     pub(crate) fields: &'static [FieldLabel],
     /// Has a `scale` subresource over `spec.replicas` and `status.replicas`, though no CRD says so.
     pub(crate) scales: bool,
+    /// Nothing of it is ever there, and nothing of it can be written.
+    pub(crate) empty: bool,
     /// Other names of the type.
     pub(crate) names: Names,
     /// What its CRD says of a custom resource.
@@ -160,6 +162,8 @@ impl Resource {
     /// What hangs below the objects of that version.
     pub(crate) fn subresources(&self, version: usize) -> Vec<Subresource> {
         const CHANGES: &[&str] = &["get", "patch", "update"];
+        const CONNECTS: &[&str] = &["create", "get"];
+        const PROXIES: &[&str] = &["create", "delete", "get", "patch", "update"];
         let own = |name, verbs| Subresource { name, kind: self.kind.clone(), group_version: None, verbs };
         let other = |name, kind: &'static str, group_version, verbs| Subresource {
             name,
@@ -169,10 +173,20 @@ impl Resource {
         };
         let mut all = match (&*self.group, &*self.plural) {
             ("", "pods") => vec![
+                other("attach", "PodAttachOptions", None, CONNECTS),
                 other("binding", "Binding", None, &["create"]),
+                own("ephemeralcontainers", CHANGES),
                 other("eviction", "Eviction", Some(("policy", "v1")), &["create"]),
+                other("exec", "PodExecOptions", None, CONNECTS),
+                own("log", &["get"]),
+                other("portforward", "PodPortForwardOptions", None, CONNECTS),
+                other("proxy", "PodProxyOptions", None, PROXIES),
+                own("resize", CHANGES),
             ],
+            ("", "nodes") => vec![other("proxy", "NodeProxyOptions", None, PROXIES)],
+            ("", "services") => vec![other("proxy", "ServiceProxyOptions", None, PROXIES)],
             ("", "namespaces") => vec![own("finalize", &["update"])],
+            ("certificates.k8s.io", "certificatesigningrequests") => vec![own("approval", CHANGES)],
             ("", "serviceaccounts") => {
                 vec![other("token", "TokenRequest", Some((tokens::GROUP, "v1")), &["create"])]
             }
@@ -222,6 +236,7 @@ fn builtin(group: &'static str, plural: &'static str, kind: &'static str) -> Res
         has_status: false,
         fields: &[],
         scales: false,
+        empty: false,
         names: Names {
             singular: kind.to_ascii_lowercase().into(),
             list: format!("{kind}List").into(),
@@ -230,6 +245,56 @@ fn builtin(group: &'static str, plural: &'static str, kind: &'static str) -> Res
         definition: None,
     }
 }
+
+/// Types that are listed and never there, since nobody here does what they ask for. Clients that walk through all that
+/// discovery lists (`kubectl`, garbage collectors, namespace controllers) read them as empty, and a real server's
+/// document is listed whole; whoever writes one is told that it is not supported.
+fn empty_types() -> Vec<Resource> {
+    const EXTENDS: &str = "api-extensions";
+    // Group, plural, kind, in namespaces, with a status, short name, category.
+    const ALL: &[(&str, &str, &str, bool, bool, &str, &str)] = &[
+        ("apiregistration.k8s.io", "apiservices", "APIService", false, true, "", EXTENDS),
+        ("certificates.k8s.io", "certificatesigningrequests", "CertificateSigningRequest", false, true, "csr", ""),
+        ("networking.k8s.io", "ipaddresses", "IPAddress", false, false, "ip", ""),
+        ("networking.k8s.io", "servicecidrs", "ServiceCIDR", false, true, "", ""),
+        ("storage.k8s.io", "csidrivers", "CSIDriver", false, false, "", ""),
+        ("storage.k8s.io", "csinodes", "CSINode", false, false, "", ""),
+        ("storage.k8s.io", "csistoragecapacities", "CSIStorageCapacity", true, false, "", ""),
+        ("storage.k8s.io", "volumeattachments", "VolumeAttachment", false, true, "", ""),
+        ("storage.k8s.io", "volumeattributesclasses", "VolumeAttributesClass", false, false, "vac", ""),
+        (ADMISSION, "mutatingadmissionpolicies", "MutatingAdmissionPolicy", false, false, "", EXTENDS),
+        (ADMISSION, "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", false, false, "", EXTENDS),
+        (ADMISSION, "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", false, false, "", EXTENDS),
+        (ADMISSION, "validatingadmissionpolicies", "ValidatingAdmissionPolicy", false, true, "", EXTENDS),
+        (ADMISSION, "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", false, false, "", EXTENDS),
+        (ADMISSION, "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", false, false, "", EXTENDS),
+        ("node.k8s.io", "runtimeclasses", "RuntimeClass", false, false, "", ""),
+        ("resource.k8s.io", "deviceclasses", "DeviceClass", false, false, "", ""),
+        ("resource.k8s.io", "resourceclaims", "ResourceClaim", true, true, "", ""),
+        ("resource.k8s.io", "resourceclaimtemplates", "ResourceClaimTemplate", true, false, "", ""),
+        ("resource.k8s.io", "resourceslices", "ResourceSlice", false, false, "", ""),
+        ("flowcontrol.apiserver.k8s.io", "flowschemas", "FlowSchema", false, true, "", ""),
+        (
+            "flowcontrol.apiserver.k8s.io",
+            "prioritylevelconfigurations",
+            "PriorityLevelConfiguration",
+            false,
+            true,
+            "",
+            "",
+        ),
+    ];
+    let some = |name: &'static str| (!name.is_empty()).then_some(Cow::Borrowed(name)).into_iter().collect();
+    let made = ALL.iter().map(|&(group, plural, kind, namespaced, has_status, short, category)| {
+        let mut resource = Resource { namespaced, has_status, empty: true, ..builtin(group, plural, kind) };
+        resource.names.short = some(short);
+        resource.names.categories = some(category);
+        resource
+    });
+    made.collect()
+}
+
+const ADMISSION: &str = "admissionregistration.k8s.io";
 
 /// All types of a new server.
 pub(crate) fn registry(sandbox: SandboxVersions, webhook: bool) -> Vec<Resource> {
@@ -247,7 +312,7 @@ pub(crate) fn registry(sandbox: SandboxVersions, webhook: bool) -> Vec<Resource>
         r
     };
     let crds = short(builtin(crd::GROUP, "customresourcedefinitions", "CustomResourceDefinition"), &["crd", "crds"]);
-    vec![
+    let mut all = vec![
         short(
             fields(cluster(status(builtin("", "namespaces", "Namespace"))), const { &[field("status.phase")] }),
             &["ns"],
@@ -318,7 +383,9 @@ pub(crate) fn registry(sandbox: SandboxVersions, webhook: bool) -> Vec<Resource>
         generation(builtin("discovery.k8s.io", "endpointslices", "EndpointSlice")),
         cluster(status(generation(category(crds, "api-extensions")))),
         crd::sandbox_type(sandbox, webhook),
-    ]
+    ];
+    all.extend(empty_types());
+    all
 }
 
 const POD_FIELDS: &[FieldLabel] = &[
@@ -363,9 +430,8 @@ mod tests {
         let sandbox = all.iter().find(|r| r.custom).expect("registered");
         assert_eq!(sandbox.qualified(), "sandboxes.agents.x-k8s.io");
         assert_eq!(sandbox.api_version(0), "agents.x-k8s.io/v1beta1");
-        assert_eq!(
-            registry(SandboxVersions::V1alpha1Only, true).last().map(|r| r.api_version(0)),
-            Some("agents.x-k8s.io/v1alpha1".into())
-        );
+        let old = registry(SandboxVersions::V1alpha1Only, true);
+        let sandbox = old.iter().find(|r| r.custom).expect("registered");
+        assert_eq!(sandbox.api_version(0), "agents.x-k8s.io/v1alpha1");
     }
 }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Method;
+
 use crate::crd::{self, Conversion};
 use crate::error::ApiError;
 use crate::history::{History, Table};
@@ -102,35 +104,28 @@ fn unconvertible(
     }
 }
 
-/// Groups that a real server has and this one lacks. What is missing there is refused as unsupported, so that nobody
-/// takes a gap of this server for an empty cluster.
-pub(crate) const MISSING_GROUPS: &[&str] = &[
-    "apiregistration.k8s.io",
-    "admissionregistration.k8s.io",
-    "certificates.k8s.io",
-    "flowcontrol.apiserver.k8s.io",
-    "node.k8s.io",
-    "resource.k8s.io",
-];
+/// A type that a real server has and this one lacks. It is refused as unsupported, so that nobody takes a gap of this
+/// server for an empty cluster.
+pub(crate) const MISSING: &str = "componentstatuses";
 
-/// Types that a real server has and this one lacks, in groups that this one serves.
-pub(crate) const MISSING_TYPES: &[(&str, &[&str])] = &[
-    ("", &["bindings", "componentstatuses"]),
-    ("networking.k8s.io", &["ipaddresses", "servicecidrs"]),
-    (
-        "storage.k8s.io",
-        &["csidrivers", "csinodes", "csistoragecapacities", "volumeattachments", "volumeattributesclasses"],
-    ),
-];
+/// Whether a request makes a binding of its own, rather than through a pod's subresource.
+pub(crate) fn binds(place: &Place<'_>, method: &Method) -> bool {
+    is_core(place, "bindings") && place.namespace.is_some() && place.name.is_none() && method == Method::POST
+}
+
+fn is_core(place: &Place<'_>, plural: &str) -> bool {
+    place.group.is_empty() && place.version == "v1" && place.plural == plural
+}
 
 fn unknown(history: &History, place: &Place<'_>) -> ApiError {
-    let listed = |(group, types): &(&str, &[&str])| *group == place.group && types.contains(&place.plural);
+    if is_core(place, MISSING) {
+        return ApiError::unsupported(format_args!("the resource {MISSING}"));
+    }
+    if is_core(place, "bindings") {
+        return ApiError::method_not_allowed();
+    }
     let serves = |t: &Table| t.resource.group == place.group && !t.resource.custom;
     let reviewed = reviews::ALL.iter().any(|of| of.group == place.group);
     let builtin = reviewed || history.tables.iter().any(serves);
-    if MISSING_TYPES.iter().any(listed) || (!builtin && MISSING_GROUPS.contains(&place.group)) {
-        let what = format_args!("the resource {} in group {:?}", place.plural, place.group);
-        return ApiError::unsupported(what);
-    }
     if builtin { ApiError::no_such_resource() } else { ApiError::no_such_path() }
 }

@@ -420,6 +420,12 @@ impl ApiServer {
                 Err(error) => (refusal(&error), None),
             };
         }
+        // The old way to bind a pod, whose name is in the body alone.
+        let bound = route::binds(&place, method).then(|| name_in(&body));
+        let place = match &bound {
+            Some(pod) => Place { plural: "pods", name: Some(pod), subresource: Some("binding"), ..place },
+            None => place,
+        };
         let verb = Verb::of(method, &place, query);
         let found = route::find(&mut self.shared.store.lock(), &place, verb, query);
         let Found { table, resource, version, wait } = match found {

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use crate::resource::{Resource, SandboxVersions, registry};
-use crate::route::{MISSING_GROUPS, MISSING_TYPES};
+use crate::route::MISSING;
 
 /// Types that are served in part, and how.
 const PARTIAL: &[(&str, &str)] = &[
@@ -27,7 +27,7 @@ const PARTIAL: &[(&str, &str)] = &[
     ("EndpointSlice", "stored; no controller fills it"),
     ("Job", "stored; no controller makes pods"),
     ("Namespace", "no default ServiceAccount and no kube-root-ca.crt are made in it"),
-    ("Node", "no addresses or capacity of its own; see the actors"),
+    ("Node", "no addresses or capacity of its own; see the actors; proxy: 501"),
     ("PersistentVolume", "stored; no controller binds it"),
     ("PersistentVolumeClaim", "no controller binds it; protected by an actor"),
     ("Pod", "admitted without its ServiceAccount being there; log, exec and the like answer as without a kubelet"),
@@ -39,7 +39,7 @@ const PARTIAL: &[(&str, &str)] = &[
     ("ClusterRoleBinding", "stored; nothing is authorised by it"),
     ("PriorityClass", "stored; pods do not get its value"),
     ("Sandbox", "what the pod template may hold is declared only as far as names of list elements go"),
-    ("Service", "addresses from 10.0.0.0/16 in their order; no node ports"),
+    ("Service", "addresses from 10.0.0.0/16 in their order; no node ports; proxy: 501"),
     ("StatefulSet", "stored and scaled; no controller makes pods"),
     ("StorageClass", "stored; nothing is provisioned"),
 ];
@@ -89,6 +89,7 @@ const FEATURES: &[(&str, &[(&str, Level)])] = &[
         "Discovery",
         &[
             ("`/api`, `/apis`, groups, resource lists, aggregated discovery v2 with ETag", Supported),
+            ("`/`", Partial("only paths that are served: no metrics, no health of single parts")),
             ("`/version`, `/healthz`, `/livez`, `/readyz`", Supported),
             (
                 "OpenAPI v3 index and documents",
@@ -178,13 +179,10 @@ pub(crate) fn markdown() -> String {
             let _ = writeln!(out, "| {what} | {level} |");
         }
     }
-    out.push_str("\n## Types of a real server that are missing here (501)\n\n| group | types |\n|---|---|\n");
-    for (group, types) in MISSING_TYPES {
-        let _ = writeln!(out, "| {} | {} |", group_name(group), types.join(", "));
-    }
-    for group in MISSING_GROUPS {
-        let _ = writeln!(out, "| {group} | all |");
-    }
+    let _ = write!(
+        out,
+        "\n## Types of a real server that are missing here (501)\n\nDiscovery lists it nevertheless: `{MISSING}`.\n"
+    );
     out
 }
 
@@ -198,8 +196,9 @@ fn type_row(out: &mut String, resource: &Resource) {
     subresources.sort_unstable();
     subresources.dedup();
     let scope = if resource.namespaced { "namespaced" } else { "cluster" };
-    let partial = PARTIAL.iter().find(|(kind, _)| *kind == resource.kind);
-    let level = partial.map_or_else(|| "supported".to_owned(), |(_, how)| format!("partial: {how}"));
+    let partial = PARTIAL.iter().find(|(kind, _)| *kind == resource.kind).map(|(_, how)| *how);
+    let partial = partial.or(resource.empty.then_some("read as empty; writes: 501"));
+    let level = partial.map_or_else(|| "supported".to_owned(), |how| format!("partial: {how}"));
     let (group, versions) = (group_name(&resource.group), resource.versions.join(", "));
     let _ =
         writeln!(out, "| {group} | {} | {versions} | {scope} | {} | {level} |", resource.kind, subresources.join(", "));
@@ -230,17 +229,20 @@ mod tests {
     #[tokio::test]
     async fn what_is_called_missing_is_refused_as_it_is_said() {
         let json = ("accept", "application/json");
-        for (group, types) in MISSING_TYPES {
-            let base = if group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{group}/v1") };
-            for plural in *types {
-                for method in ["GET", "POST"] {
-                    assert_eq!(asked(method, &format!("{base}/{plural}"), json).await, 501, "{method} {base}/{plural}");
-                }
-                assert_eq!(asked("GET", &format!("{base}/namespaces/default/{plural}/x"), json).await, 501, "{plural}");
-            }
+        assert_eq!(asked("GET", &format!("/api/v1/{MISSING}"), json).await, 501);
+        for resource in registry(SandboxVersions::Both, true).iter().filter(|resource| resource.empty) {
+            let base = format!("/apis/{}/v1", resource.group);
+            let all = format!("{base}/{}", resource.plural);
+            assert_eq!(asked("GET", &all, json).await, 200, "{all}");
+            let within =
+                if resource.namespaced { format!("{base}/namespaces/default/{}", resource.plural) } else { all };
+            assert_eq!(asked("POST", &within, json).await, 501, "{within}");
+            assert_eq!(asked("GET", &format!("{within}/x"), json).await, 404, "{within}");
+            assert_eq!(asked("PUT", &format!("{within}/x"), json).await, 501, "{within}");
+            assert_eq!(asked("DELETE", &format!("{within}/x"), json).await, 404, "{within}");
         }
-        for group in MISSING_GROUPS {
-            assert_eq!(asked("GET", &format!("/apis/{group}/v1/anything"), json).await, 501, "{group}");
+        for proxied in ["/api/v1/nodes/n/proxy", "/api/v1/namespaces/default/services/s/proxy"] {
+            assert_eq!(asked("GET", proxied, json).await, 501, "{proxied}");
         }
         assert_eq!(asked("GET", "/openapi/v2", json).await, 501);
         let maps = "/api/v1/namespaces/default/configmaps";

@@ -170,6 +170,21 @@ async fn reviews_are_answered_and_not_stored() {
     assert_eq!(found, all);
 }
 
+#[tokio::test]
+async fn a_binding_of_its_own_binds_the_pod_that_it_names() {
+    let server = ApiServer::builder().build();
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "img:1"}]}});
+    assert_eq!(send(&server, "POST", pods, pod).await.0, 201);
+    let bindings = "/api/v1/namespaces/default/bindings";
+    let binding = |name: &str| json!({"metadata": {"name": name}, "target": {"kind": "Node", "name": "n1"}});
+    assert_eq!(send(&server, "POST", bindings, binding("p")).await.0, 201);
+    assert_eq!(get(&server, &format!("{pods}/p")).await.1["spec"]["nodeName"], "n1");
+    assert_eq!(send(&server, "POST", bindings, binding("p")).await.0, 409, "it has a node");
+    assert_eq!(send(&server, "POST", bindings, binding("q")).await.0, 404);
+    assert_eq!(get(&server, bindings).await.0, 405);
+}
+
 fn definition(plural: &str, kind: &str, short: &str) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",

@@ -74,7 +74,7 @@ fn commands_that_need_a_kubelet_say_that_there_is_none() {
         ("cp p:/etc/hosts /dev/null", "pod p does not have a host assigned"),
         ("port-forward p 0:80", "pod is not running"),
         ("top pods", "Metrics API not available"),
-        ("certificate approve x", "the server doesn't have a resource type \"certificatesigningrequests\""),
+        ("certificate approve x", "certificatesigningrequests.certificates.k8s.io \"x\" not found"),
     ] {
         let said = rig.fails(arguments);
         assert!(said.contains(why), "{arguments}: {said}");

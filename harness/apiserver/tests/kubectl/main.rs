@@ -21,6 +21,7 @@ macro_rules! rig {
 
 mod changes;
 mod creates;
+mod messages;
 
 const POD: &str = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","labels":{"app":"x"}},
     "spec":{"containers":[{"name":"c","image":"img:1"}]}}"#;

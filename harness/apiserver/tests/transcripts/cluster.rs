@@ -4,7 +4,7 @@
 //! session was recorded (the CA map and ServiceAccount of a new namespace, the scheduler's Event) is taken from the watch
 //! lines that show it. Where that is most of a session, [`others`] derives whole requests.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use photofinish_apiserver::actors::{garbage_collector, namespace};
-use photofinish_apiserver::{ApiServer, Hooks};
+use photofinish_apiserver::{ApiServer, Call, Hooks, Treatment, Verb};
 use serde_json::{Value, json};
 
 use crate::compare::Names;
@@ -47,11 +47,25 @@ impl Hooks for Cold {
     }
 }
 
+/// A server that takes as long for a list as the recorded one did, which is longer than some clients wait.
+struct Busy;
+
+impl Hooks for Busy {
+    fn request(&self, call: &Call) -> Treatment {
+        let lists = call.verb == Verb::List;
+        Treatment { before: if lists { Duration::from_micros(1_400) } else { Duration::ZERO }, ..Treatment::default() }
+    }
+}
+
 /// The server of a session. The CRDs were installed without their conversion webhook, but where their controller ran.
 pub(crate) fn server(name: &str) -> ApiServer {
     let builder = ApiServer::builder().conversion_webhook(name.starts_with("22")).process_name("hyper");
     let builder = if name.starts_with("26") { builder.servers(&["a", "b"]) } else { builder };
-    if name.starts_with("13a") { builder.hooks(Arc::new(Cold)).build() } else { builder.build() }
+    match &name[..2] {
+        "13" if name.starts_with("13a") => builder.hooks(Arc::new(Cold)).build(),
+        "28" => builder.hooks(Arc::new(Busy)).build(),
+        _ => builder.build(),
+    }
 }
 
 /// The server that an exchange of the session was with: the second of two, where its case says so.
@@ -75,6 +89,7 @@ pub(crate) fn before(server: &ApiServer, name: &str, exchanges: &[Value], names:
                 names.learn(revision(object), server.as_writer("earlier").put(object.clone()).expect("stored"));
             }
         }
+        "07" | "17" | "19" => left_by_others(server, exchanges, names),
         "20" => drop(tokio::spawn(namespace::run(controller_manager(server)))),
         "21" => drop(tokio::spawn(garbage_collector::run_taking(controller_manager(server), IDLE))),
         _ => {}
@@ -89,6 +104,64 @@ fn controller_manager(server: &ApiServer) -> Client {
     };
     let service = tower::ServiceBuilder::new().map_request(named).service(server.as_client("controller-manager"));
     Client::new(service, "default")
+}
+
+/// What earlier sessions had left, as far as a list over all namespaces shows it: what no request of this session made.
+fn left_by_others(server: &ApiServer, exchanges: &[Value], names: &mut Names) {
+    let first =
+        exchanges.iter().filter(|e| e["request"]["method"] != "GET").map(|e| revision_in(&e["response"]["body"]));
+    let first = first.filter(|revision| *revision > 0).min().unwrap_or(u64::MAX);
+    let mut there: BTreeMap<u64, Value> = BTreeMap::new();
+    // What a list counts and does not show, since nobody asked for its next page.
+    let mut unseen = Vec::new();
+    let of_all = |e: &&Value| !e["request"]["path"].as_str().unwrap_or_default().contains("/namespaces/");
+    for exchange in exchanges.iter().filter(of_all) {
+        let body = &exchange["response"]["body"];
+        let listed = body["items"].as_array().into_iter().flatten().filter(|item| revision(item) < first);
+        for item in listed {
+            let mut item = item.clone();
+            if item["kind"] == "PartialObjectMetadata" {
+                // Only CRDs are listed so: one of another's kind.
+                let of = server.store().get("customresourcedefinitions", "", "sandboxes.agents.x-k8s.io");
+                let metadata = item["metadata"].take();
+                item = Value::clone(&of.expect("is installed"));
+                item["metadata"] = metadata;
+            } else {
+                item["kind"] = body["kind"].as_str().unwrap_or_default().trim_end_matches("List").into();
+                item["apiVersion"] = body["apiVersion"].clone();
+            }
+            there.insert(revision(&item), item);
+        }
+        if let Some(count) = body["metadata"]["remainingItemCount"].as_u64().filter(|_| !goes_on(exchange, exchanges)) {
+            let last = body["items"].as_array().and_then(|items| items.last()).expect("a page holds something");
+            let kind = body["kind"].as_str().unwrap_or_default().trim_end_matches("List");
+            for n in 0..count {
+                let metadata = json!({"name": format!("zz{n}"), "namespace": last["metadata"]["namespace"]});
+                unseen.push(json!({"kind": kind, "apiVersion": body["apiVersion"], "metadata": metadata}));
+            }
+        }
+    }
+    for object in unseen {
+        server.store().create_namespace(object["metadata"]["namespace"].as_str().unwrap_or_default());
+        server.as_writer("earlier").put(object).expect("stored");
+    }
+    for (recorded, object) in there {
+        if let Some(namespace) = object["metadata"]["namespace"].as_str() {
+            server.store().create_namespace(namespace);
+        }
+        names.learn(recorded, server.as_writer("earlier").put(object).expect("stored"));
+    }
+}
+
+/// Whether somebody asked for the next page of a list.
+fn goes_on(exchange: &Value, exchanges: &[Value]) -> bool {
+    let token = &exchange["response"]["body"]["metadata"]["continue"];
+    exchanges.iter().any(|other| other["request"]["query"]["continue"] == *token)
+}
+
+/// Zero where there is none.
+fn revision_in(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().and_then(|rv| rv.parse().ok()).unwrap_or(0)
 }
 
 /// The lists at an old revision tell what was there then. Two revisions that clients had seen, then the restart.
@@ -143,6 +216,7 @@ pub(crate) fn during(name: &str, exchanges: &[Value]) -> Vec<Happening> {
             all
         }
         _ if name.starts_with("21") => created_by_others(exchanges),
+        _ if name.starts_with("23") => one_after_the_other(exchanges),
         _ => Vec::new(),
     };
     all.sort_by(|a, b| a.at_ms.total_cmp(&b.at_ms));
@@ -169,6 +243,18 @@ fn four_writers(exchanges: &[Value]) -> Vec<Happening> {
         all.push(Happening { at_ms, what: What::Write(json!({"made": made, "request": request})) });
     }
     all
+}
+
+/// Session 23: a client created one object after the other, and only the first namespace was recorded.
+fn one_after_the_other(exchanges: &[Value]) -> Vec<Happening> {
+    let lines = exchanges.iter().flat_map(|exchange| exchange["response"]["stream"].as_array().into_iter().flatten());
+    let created = lines.map(|line| {
+        let object = &line["line"]["object"];
+        let made = json!({"uid": object["metadata"]["uid"], "resourceVersion": object["metadata"]["resourceVersion"]});
+        let what = What::Write(json!({"made": made, "request": others::create(object)}));
+        Happening { at_ms: line["ms"].as_f64().unwrap_or_default(), what }
+    });
+    created.collect()
 }
 
 /// Objects that watches show as they were made, and that no recorded request made. They were made right before the first

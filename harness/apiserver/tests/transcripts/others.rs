@@ -1,7 +1,8 @@
-//! What controllers wrote while session 22 was recorded, as requests derived from the watch lines that show it.
+//! What was written in sessions 22 and 24 by requests that were not recorded, derived from the watch lines that show it.
 //!
-//! The recording holds the requests of its client and of its kubelet only. Those of the sandbox controller, of the
-//! scheduler and of the controller manager are seen by what they did: each watch line that no recorded request explains is
+//! Session 22 holds the requests of its client and of its kubelet only, and session 24 few of those of its eight racing
+//! clients. Those of the others, of the sandbox controller, of the scheduler and of the controller manager are seen by
+//! what they did: each watch line that no recorded request explains is
 //! turned into the request that explains it, by the difference to the state before and by `managedFields`, which say who
 //! wrote which fields. The result is committed beside the recording, as the order in which a server takes all requests;
 //! `UPDATE_FIXTURES=1 cargo test -p photofinish-apiserver --test transcripts order` writes it anew.
@@ -74,12 +75,29 @@ pub(crate) fn derive(exchanges: &[Value]) -> Vec<Value> {
     let written: BTreeSet<u64> = writes.iter().filter_map(|write| write.seq).collect();
     for exchange in exchanges.iter().filter(|e| !written.contains(&e["seq"].as_u64().expect("a number"))) {
         let began = exchange["t_ms"].as_f64().expect("milliseconds");
-        let shown = revision(&exchange["response"]["body"]);
+        let shown = beaten_by(exchange, &seen).unwrap_or_else(|| revision(&exchange["response"]["body"]));
         let before = |w: &Write| w.done_ms <= began || w.revisions.first().is_some_and(|first| *first <= shown);
         let place = writes.iter().rposition(before).map_or(0, |at| at + 1);
         places[place].push(json!({"seq": exchange["seq"]}));
     }
     places.into_iter().flatten().collect()
+}
+
+/// The revision of the write that a failed request lost a race against: the object was made, or deleted, by another.
+fn beaten_by(exchange: &Value, seen: &BTreeMap<u64, Seen<'_>>) -> Option<u64> {
+    let body = &exchange["response"]["body"];
+    let kind = match body["reason"].as_str()? {
+        "AlreadyExists" => "ADDED",
+        "NotFound" => "DELETED",
+        _ => return None,
+    };
+    let wrote = |s: &Seen<'_>| s.kind == kind && s.object["metadata"]["name"] == body["details"]["name"];
+    seen.iter().find(|(_, s)| wrote(s)).map(|(revision, _)| *revision)
+}
+
+/// Whether requests of a session are derived.
+pub(crate) fn is_derived(name: &str) -> bool {
+    ["22", "24"].iter().any(|derived| name.starts_with(derived))
 }
 
 /// Objects that were there before the first recorded request.
@@ -90,8 +108,8 @@ pub(crate) fn there_before(exchanges: &[Value]) -> Vec<&Value> {
 }
 
 /// Where the order is kept.
-pub(crate) fn committed() -> PathBuf {
-    crate::fixtures().join("22-agent-sandbox-controller.order.jsonl")
+pub(crate) fn committed(name: &str) -> PathBuf {
+    crate::fixtures().join(format!("{name}.order.jsonl"))
 }
 
 /// Does what a controller did.
@@ -203,9 +221,16 @@ fn derived(write: &Write, seen: &BTreeMap<u64, Seen<'_>>, states: &BTreeMap<&str
         Some(before) => {
             let of_status = before.get("status") != object.get("status");
             let part = if of_status { "status" } else { "" };
-            let manager = manager(object, Some(before), part).expect("somebody wrote it");
             let change = difference(&without_server_fields(before), &without_server_fields(object));
-            patch(object, part, manager, change.expect("something was written"))
+            let change = change.expect("something was written");
+            match owner(object, part, &change) {
+                Some(entry) if entry["operation"] == "Apply" => apply(object, entry),
+                Some(entry) => patch(object, part, text(&entry["manager"]), change),
+                None => {
+                    let manager = manager(object, Some(before), part);
+                    patch(object, part, manager.expect("somebody wrote it"), change)
+                }
+            }
         }
     };
     if before.is_some() {
@@ -215,7 +240,8 @@ fn derived(write: &Write, seen: &BTreeMap<u64, Seen<'_>>, states: &BTreeMap<&str
     json!({"made": made, "request": request})
 }
 
-fn create(object: &Value) -> Value {
+/// The request that made an object, as its first owner says.
+pub(crate) fn create(object: &Value) -> Value {
     let owner = &object["metadata"]["managedFields"][0];
     let mut body = owned(object, &owner["fieldsV1"]);
     for key in ["apiVersion", "kind"] {
@@ -248,13 +274,23 @@ fn patch(object: &Value, part: &str, manager: &str, body: Value) -> Value {
     })
 }
 
+fn apply(object: &Value, entry: &Value) -> Value {
+    let mut body = owned(object, &entry["fieldsV1"]);
+    for key in ["apiVersion", "kind"] {
+        body[key] = object[key].clone();
+    }
+    json!({
+        "method": "PATCH", "path": path(object, "/"), "query": {"fieldManager": entry["manager"]},
+        "headers": json_headers("apply-patch+yaml"), "body": body,
+    })
+}
+
 fn json_headers(kind: &str) -> Value {
     json!({"Accept": "application/json", "Content-Type": format!("application/{kind}")})
 }
 
 /// The path of the object's collection, or of the object (`/`), or of a part of it (`/status`).
 fn path(object: &Value, part: &str) -> String {
-    let text = |value: &Value| value.as_str().expect("text").to_owned();
     let (version, namespace) = (text(&object["apiVersion"]), text(&object["metadata"]["namespace"]));
     let prefix = if version.contains('/') { "apis" } else { "api" };
     let plural = format!("{}s", text(&object["kind"]).to_lowercase()).replace("sandboxs", "sandboxes");
@@ -264,6 +300,24 @@ fn path(object: &Value, part: &str) -> String {
         "/" => format!("{collection}/{}", text(&object["metadata"]["name"])),
         part => format!("{collection}/{}{part}", text(&object["metadata"]["name"])),
     }
+}
+
+/// Who owns the first field that a change sets.
+fn owner<'a>(object: &'a Value, part: &str, change: &Value) -> Option<&'a Value> {
+    let (mut at, mut path) = (change, Vec::new());
+    while let Some((key, inner)) = at.as_object().and_then(|map| map.iter().find(|(_, value)| !value.is_null())) {
+        path.push(format!("f:{key}"));
+        at = inner;
+    }
+    // What is only taken away has no owner any more.
+    let sets = !at.is_object();
+    let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let of_part = |entry: &&Value| entry["subresource"].as_str().unwrap_or_default() == part;
+    let owns = |entry: &&Value| {
+        let leaf = path.iter().try_fold(&entry["fieldsV1"], |fields, key| fields.get(key));
+        sets && leaf.is_some()
+    };
+    entries.filter(of_part).find(owns)
 }
 
 /// Who, other than the recording client, owns fields of this part, now or before.
@@ -357,6 +411,10 @@ fn renumber(value: &mut Value, numbers: &BTreeMap<u64, u64>) {
     }
 }
 
+fn text(value: &Value) -> &str {
+    value.as_str().expect("text")
+}
+
 fn uid(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().unwrap_or_default()
 }
@@ -367,16 +425,15 @@ fn revision(object: &Value) -> u64 {
 }
 
 #[test]
-fn the_committed_order_is_the_one_that_the_recording_gives() {
-    let (_, exchanges) = session::read(&crate::fixtures().join("22-agent-sandbox-controller.jsonl.gz"));
-    let text: String = derive(&exchanges).iter().map(|line| format!("{line}\n")).collect();
-    if std::env::var_os("UPDATE_FIXTURES").is_some() {
-        std::fs::write(committed(), &text).expect("writes");
+fn the_committed_orders_are_those_that_the_recordings_give() {
+    for name in ["22-agent-sandbox-controller", "24-concurrency"] {
+        let (_, exchanges) = session::read(&crate::fixtures().join(format!("{name}.jsonl.gz")));
+        let text: String = derive(&exchanges).iter().map(|line| format!("{line}\n")).collect();
+        let path = committed(name);
+        if std::env::var_os("UPDATE_FIXTURES").is_some() {
+            std::fs::write(&path, &text).expect("writes");
+        }
+        let kept = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(kept == text, "{} is not what the recording gives; UPDATE_FIXTURES=1 writes it anew", path.display());
     }
-    let kept = std::fs::read_to_string(committed()).unwrap_or_default();
-    assert!(
-        kept == text,
-        "{} is not what the recording gives; UPDATE_FIXTURES=1 writes it anew",
-        committed().display()
-    );
 }

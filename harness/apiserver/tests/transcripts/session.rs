@@ -53,7 +53,7 @@ pub(crate) fn read(path: &Path) -> (String, Vec<Value>) {
     let name = lines[0]["file"].as_str().expect("a name").to_owned();
     let mut exchanges: Vec<Value> = lines.into_iter().filter(|line| line.get("seq").is_some()).collect();
     exchanges.sort_by_key(|exchange| exchange["seq"].as_u64());
-    if name.starts_with("22") {
+    if others::is_derived(&name) {
         others::in_order(&mut exchanges);
     }
     (name, exchanges)
@@ -67,8 +67,8 @@ enum Step<'a> {
 
 /// All that comes, in order.
 fn script<'a>(name: &str, exchanges: &'a [Value]) -> Vec<Step<'a>> {
-    if name.starts_with("22") {
-        let text = std::fs::read_to_string(others::committed()).expect("the order of the requests");
+    if others::is_derived(name) {
+        let text = std::fs::read_to_string(others::committed(name)).expect("the order of the requests");
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("a JSON line"));
         return lines
             .map(|line| match exchanges.iter().find(|exchange| exchange["seq"] == line["seq"]) {
@@ -86,6 +86,7 @@ fn script<'a>(name: &str, exchanges: &'a [Value]) -> Vec<Step<'a>> {
         }
         steps.push(Step::Exchange(exchange));
     }
+    steps.extend(happenings.map(Step::Happening));
     steps
 }
 
@@ -275,7 +276,7 @@ pub(crate) fn request(recorded: &Value, names: &Names) -> Request<Full<Bytes>> {
     let uri = if query.is_empty() { path.join("/") } else { format!("{}?{}", path.join("/"), query.join("&")) };
     let mut builder = Request::builder().method(recorded["method"].as_str().expect("a method")).uri(uri);
     builder = builder.header("User-Agent", "recorder/1.0").header("Host", "127.0.0.1:16443");
-    for header in ["Accept", "Content-Type"] {
+    for header in ["Accept", "Content-Type", "If-None-Match"] {
         if let Some(value) = recorded["headers"][header].as_str() {
             builder = builder.header(header, value);
         }
@@ -321,7 +322,7 @@ fn headers<B>(recorded: &Value, ours: &http::Response<B>) -> Vec<Difference> {
         }
     };
     same("status", recorded["status"].to_string(), ours.status().as_u16().to_string());
-    for header in ["Content-Type", "Warning", "Retry-After", "Cache-Control"] {
+    for header in ["Content-Type", "Warning", "Retry-After", "Cache-Control", "Etag", "Vary", "Allow", "Location"] {
         let theirs = recorded["headers"][header].as_str().unwrap_or_default();
         let mine = ours.headers().get(header).map(|value| value.to_str().expect("text")).unwrap_or_default();
         same(header, theirs.into(), mine.into());
