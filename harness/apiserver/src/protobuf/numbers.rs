@@ -102,6 +102,35 @@ mod tests {
         }
     }
 
+    /// Texts that are pointers in the published Go types of Kubernetes, and some that are none: outside of pod templates,
+    /// which `tests/kubectl/messages.rs` compares with kubectl's own types.
+    #[test]
+    fn texts_that_go_tells_from_absent_ones_are_marked_and_others_are_not() {
+        let marked = "AzureFilePersistentVolumeSource.secretNamespace Endpoint.hostname Endpoint.nodeName Endpoint.zone \
+            EndpointAddress.nodeName EndpointPort.name EndpointPort.protocol EndpointPort.appProtocol \
+            GlusterfsPersistentVolumeSource.endpointsNamespace HPAScalingRules.selectPolicy \
+            ISCSIPersistentVolumeSource.initiatorName IngressClassParametersReference.apiGroup \
+            IngressClassParametersReference.scope IngressClassParametersReference.namespace IngressPortStatus.error \
+            IngressSpec.ingressClassName JobStatus.failedIndexes LeaseSpec.holderIdentity LeaseSpec.strategy \
+            LeaseSpec.preferredHolder LoadBalancerIngress.ipMode LocalVolumeSource.fsType NetworkPolicyPort.protocol \
+            PersistentVolumeClaimStatus.currentVolumeAttributesClassName PersistentVolumeSpec.volumeMode \
+            PodDisruptionBudgetSpec.unhealthyPodEvictionPolicy PortStatus.error PriorityClass.preemptionPolicy \
+            ServicePort.appProtocol ServiceSpec.ipFamilyPolicy ServiceSpec.loadBalancerClass \
+            ServiceSpec.internalTrafficPolicy ServiceSpec.trafficDistribution StorageClass.reclaimPolicy \
+            StorageClass.volumeBindingMode core.EndpointPort.appProtocol";
+        let unmarked = "EndpointAddress.hostname ISCSIPersistentVolumeSource.iscsiInterface LoadBalancerIngress.ip \
+            LoadBalancerIngress.hostname LocalObjectReference.name PersistentVolumeSpec.storageClassName \
+            PriorityClass.description ServicePort.name ServicePort.protocol ServiceSpec.clusterIP \
+            ServiceSpec.externalTrafficPolicy core.EndpointPort.name core.EndpointPort.protocol";
+        for (list, keeps) in [(marked, true), (unmarked, false)] {
+            for path in list.split_whitespace() {
+                let (of, name) = path.rsplit_once('.').expect("a type and a field");
+                let field = message(of).and_then(|of| of.fields().iter().find(|field| field.name == name));
+                assert_eq!(field.map(|field| field.keeps_zero), Some(keeps), "{path}");
+            }
+        }
+    }
+
     #[test]
     fn a_kind_is_known_by_its_api_version_too() {
         let name = |api_version, kind| of_kind(api_version, kind).map(|message| message.name);

@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn every_built_in_type_has_its_members_and_every_definition_that_is_named_is_there() {
-        for resource in registry(SandboxVersions::Both, true) {
+        for resource in registry(SandboxVersions::Both, true).into_iter().filter(|resource| !resource.empty) {
             let known = definitions().contains_key(&*resource.kind);
             assert!(resource.custom || known || resource.group == crate::crd::GROUP, "{}", resource.kind);
         }

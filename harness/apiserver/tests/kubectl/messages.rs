@@ -68,13 +68,16 @@ impl Filler {
 fn cron_job(zero: bool) -> Value {
     let mut spec = Filler::new(zero).object("CronJobSpec");
     spec["schedule"] = "@daily".into();
+    // Otherwise each job gets labels of its own.
+    spec["jobTemplate"]["spec"]["manualSelector"] = true.into();
     let template = &mut spec["jobTemplate"]["spec"]["template"];
     // Clients write this in any case, and servers never do.
     template["metadata"].as_object_mut().expect("an object").remove("creationTimestamp");
     for list in ["containers", "initContainers"] {
-        // The one field that `set image` changes.
-        template["spec"][list][0]["image"] = "img".into();
+        template["spec"][list][0]["image"] = "before".into();
     }
+    // `set image` looks for what it changed by the keys of lists, and this one may be absent.
+    template["spec"]["imagePullSecrets"][0]["name"] = "secret".into();
     json!({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "c"}, "spec": spec})
 }
 
@@ -120,7 +123,7 @@ fn both_ways(zero: bool) -> Option<(Value, Value)> {
     let protobuf = "Content-Type: application/vnd.kubernetes.protobuf";
     assert!(made.stderr.contains(protobuf), "it was written as a message: {}", made.stderr);
     let file = rig.file("cron.json", sent.to_string().as_bytes());
-    let in_go = rig.ok(&format!("set image -f {file} *=img --local -o json"));
+    let in_go = rig.ok(&format!("set image -f {file} *=after --local -o json")).replace("\"after\"", "\"before\"");
     let in_go: Value = serde_json::from_str(&in_go).expect("JSON");
     let mut job_in_go = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "by-text"}});
     job_in_go["spec"] = in_go["spec"]["jobTemplate"]["spec"].clone();
@@ -142,6 +145,8 @@ fn a_zero_comes_through_protobuf_where_go_tells_it_from_nothing() {
     let Some((by_messages, by_text)) = both_ways(true) else { return eprintln!("kubectl is not installed here") };
     let mut found = Vec::new();
     differences("", &by_messages, &by_text, &mut found);
+    // It may be absent by now, and kubectl's types are older than the table.
+    found.retain(|path| !path.starts_with(".podFailurePolicy.rules[0].onPodConditions[0].status:"));
     assert!(found.is_empty(), "by messages, and by text:\n{}", found.join("\n"));
     assert!(leaves(&by_text) > 200, "{} fields were compared", leaves(&by_text));
 }
