@@ -64,7 +64,7 @@ pub enum Outcome {
     Violated,
     /// Nothing is violated, but a checked property never had anything to judge.
     Vacuous,
-    /// The world could not go on: deadlock or livelock.
+    /// The world could not go on: deadlock, livelock, or hosts that are never at rest.
     Stuck,
     /// The code under test ended the process: abort, stack overflow, signal, exit, a panic that nothing caught.
     Crashed,

@@ -1,4 +1,5 @@
 //! Worlds: hosts, the clock, the wire, and the loop that moves them from event to event.
+mod busy;
 mod config;
 mod control;
 pub(crate) mod run;
@@ -44,6 +45,7 @@ pub struct World {
     hooks: Vec<Box<dyn FnMut()>>,
     seeders: Vec<Box<dyn Fn(u64)>>,
     steps: u64,
+    busy: busy::Busy,
     /// It is being dropped.
     over: bool,
     /// The world of a thread: it must be driven and dropped where it was built.

@@ -205,6 +205,35 @@ fn hosts_that_wake_each_other_without_end_are_a_livelock() {
 }
 
 #[test]
+fn a_client_that_asks_again_as_soon_as_it_is_answered_is_never_at_rest() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    for (pause_ms, rests) in [(0, false), (100, true)] {
+        let (end, told) = in_world(
+            WorldConfig::default(),
+            |b| {
+                support::echo_server(b);
+                b.host("client", HostSpec::new(), move |ctx| async move {
+                    let mut io = ctx.wire.connect("server", 80).await?;
+                    loop {
+                        io.write_all(b"a").await?;
+                        io.read_exact(&mut [0]).await?;
+                        if pause_ms > 0 {
+                            tokio::time::sleep(std::time::Duration::from_millis(pause_ms)).await;
+                        }
+                    }
+                });
+            },
+            |w| {
+                w.start_all();
+                (w.run_for(secs(300)), support::entries(w, "end"))
+            },
+        );
+        assert_eq!(matches!(end, Err(Stuck::Busy { steps: 150_000, .. })), !rests, "{end:?}");
+        assert_eq!(told.len(), usize::from(!rests), "{told:?}");
+    }
+}
+
+#[test]
 fn a_task_woken_by_another_hosts_task_runs() {
     let told = in_world(
         WorldConfig::default(),

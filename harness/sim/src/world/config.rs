@@ -33,6 +33,9 @@ pub struct WorldConfig {
     /// Rounds of steps at one instant before a world counts as a livelock: hosts that keep each other busy without any
     /// time passing. Default: 100 000.
     pub rounds: u32,
+    /// Steps of hosts within a minute of virtual time before a world counts as busy for ever. Default: 150 000; one
+    /// client that asks again as soon as it is answered makes more. A run of many busy clients may need a higher limit.
+    pub steps_a_minute: u32,
 }
 
 impl Default for WorldConfig {
@@ -45,6 +48,7 @@ impl Default for WorldConfig {
             disk: None,
             engine: Engine::default(),
             rounds: 100_000,
+            steps_a_minute: 150_000,
         }
     }
 }
@@ -145,6 +149,7 @@ impl Builder {
             hooks: Vec::new(),
             seeders: at_entry,
             steps: 0,
+            busy: Default::default(),
             over: false,
             _thread: PhantomData,
         }

@@ -16,6 +16,14 @@ pub enum Stuck {
         /// The host that ran last.
         host: String,
     },
+    /// Hosts are at work all the time, over a whole minute of virtual time.
+    #[error("never at rest: the hosts took {steps} steps within a minute, most of them {host}")]
+    Busy {
+        /// The host that took most of them.
+        host: String,
+        /// As many as [`WorldConfig::steps_a_minute`](super::WorldConfig::steps_a_minute) allows.
+        steps: u32,
+    },
     /// Nothing will ever happen again, and what was waited for has not.
     #[error("deadlock: no packet is under way, no timer is set, nothing will ever happen")]
     Deadlock,
@@ -41,6 +49,7 @@ pub enum Stuck {
 fn record_stuck(trace: &Trace, stuck: &Stuck) {
     let (reason, host, backtrace) = match stuck {
         Stuck::Livelock { host } => ("livelock", Some(host), None),
+        Stuck::Busy { host, .. } => ("busy", Some(host), None),
         Stuck::Deadlock => ("deadlock", None, None),
         Stuck::Blocked { host, backtrace } => ("blocked", Some(host), Some(backtrace)),
         Stuck::ForeignThread { host, backtrace } => ("foreign-thread", Some(host), Some(backtrace)),
@@ -196,7 +205,11 @@ impl World {
             self.exit(i);
         }
         self.run_hooks();
-        Ok(())
+        let steps = self.config.steps_a_minute;
+        match self.busy.step(i, self.shared.now_ns(), steps) {
+            Some(busiest) => Err(Stuck::Busy { host: self.hosts[busiest].name.to_string(), steps }),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn act_on_trouble(&mut self) -> Result<(), Stuck> {
