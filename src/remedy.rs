@@ -1,4 +1,6 @@
 //! The named remedies: each fix on the table, with both behaviours in the code at one place.
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use photofinish::{Switch, SwitchKind};
 
 const RECOMMENDED: SwitchKind = SwitchKind::Proposed { recommended: true };
@@ -99,6 +101,12 @@ remedies! {
     LostCreateIsTakenBack = "lost-create-is-taken-back", RECOMMENDED,
         "The driver deletes a resource whose creation got no clear answer; before, its name was taken until it was given up after 300 s.",
         "found by exhaust restart-stopped-sandbox: a client that creates again is refused for five minutes";
+    StopIsObserved = "stop-is-observed", RECOMMENDED,
+        "The driver ends a stop once the controller has reported on the resource as it is now; before, a missing Pod did, on v1alpha1.",
+        "found by matrix --profiles: with controller v0.4.6 a Pod is made after Stopped was reported";
+    ReplicasNoteTheirWork = "replicas-note-their-work", RECOMMENDED,
+        "A replica notes in the store whose create, start or stop it drives; another takes no session of that create, and drives nothing twice.",
+        "the process-local gates behind session-waits-for-create, sweep-redrives and startup-redrives";
     SuspensionSaysWhy = "suspension-says-why", PROPOSED,
         "The driver notes on the resource why a lost dependency suspended it, and publishes that as a condition.",
         "NVIDIA/OpenShell#4371";
@@ -177,6 +185,14 @@ impl Remedy {
     }
 }
 
+/// The remedies that this process has asked for, by bit. A run has a process of its own.
+static ASKED: AtomicU64 = AtomicU64::new(0);
+
+/// The remedies that the code of this process has asked for so far, whatever the answer was.
+pub fn asked() -> Remedies {
+    Remedies(ASKED.load(Ordering::Relaxed))
+}
+
 /// A set of remedies that are on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Remedies(u64);
@@ -201,9 +217,18 @@ impl Remedies {
         let on = |name| Remedy::ALL.iter().copied().find(|r| r.name() == name);
         names.into_iter().filter_map(on).fold(Self::NONE, Self::with)
     }
-    /// Is this one on?
+    /// Is this one on? That it was asked is noted: a run that never asks for a remedy is the same run with it. So ask last,
+    /// where the answer decides something.
     pub fn has(self, r: Remedy) -> bool {
+        ASKED.fetch_or(1 << r as u8, Ordering::Relaxed);
+        self.contains(r)
+    }
+    fn contains(self, r: Remedy) -> bool {
         self.0 & 1 << r as u8 != 0
+    }
+    /// Names of those in the set, in the order of [`SWITCHES`].
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        Remedy::ALL.iter().copied().filter(move |r| self.contains(*r)).map(Remedy::name)
     }
     /// The same set and this one.
     pub fn with(self, r: Remedy) -> Self {
@@ -227,6 +252,16 @@ mod tests {
             assert_eq!(Remedy::ALL.iter().copied().filter(|x| only.has(*x)).collect::<Vec<_>>(), [r]);
             assert_eq!(only.without(r), Remedies::NONE);
         }
+    }
+    #[test]
+    fn what_was_asked_for_is_noted_whatever_the_answer() {
+        // Tests that run beside this one ask for others.
+        for (remedies, answer) in [(Remedies::NONE, false), (Remedies::NONE.with(Remedy::StaleCreatesStay), true)] {
+            ASKED.fetch_and(!(1 << Remedy::StaleCreatesStay as u8), Ordering::Relaxed);
+            assert_eq!(remedies.has(Remedy::StaleCreatesStay), answer);
+            assert!(asked().contains(Remedy::StaleCreatesStay));
+        }
+        assert_eq!(Remedies::from_names(Remedies::recommended().names()), Remedies::recommended());
     }
     #[test]
     fn the_default_has_both_that_each_close_5195_and_no_mutant() {

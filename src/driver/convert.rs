@@ -73,9 +73,9 @@ pub enum Reading {
 /// that suspends while its supervisor still runs would else publish Ready=False/SandboxSuspended, which is terminal.
 pub fn reading(marker: Option<Marker>, remedies: Remedies) -> Reading {
     let Some(Marker { operation, .. }) = marker else { return Reading::Quiet };
-    if remedies.has(Remedy::StopMarkerIsNotStart) && !operation.is_start() {
+    if !operation.is_start() && remedies.has(Remedy::StopMarkerIsNotStart) {
         Reading::NotAStart
-    } else if remedies.has(Remedy::SuspendedSurvivesStopMarker) && operation == Operation::Stop {
+    } else if operation == Operation::Stop && remedies.has(Remedy::SuspendedSurvivesStopMarker) {
         Reading::StartingKeepsSuspended
     } else {
         Reading::Starting

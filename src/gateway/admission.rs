@@ -79,7 +79,7 @@ pub enum Session {
 /// The refusal of the profile, always `FAILED_PRECONDITION`.
 pub fn stop(profile: Profile, remedies: Remedies, row: &Sandbox) -> Result<Stop, Refusal> {
     use SandboxPhase::*;
-    let from_error = profile == Profile::Cc0642fa8 || remedies.has(Remedy::StopFromError);
+    let from_error = || profile == Profile::Cc0642fa8 || remedies.has(Remedy::StopFromError);
     match (profile, row.phase()) {
         (_, Ready) => Ok(Stop::Begin),
         (_, Stopping) => Ok(Stop::Redrive),
@@ -87,7 +87,7 @@ pub fn stop(profile: Profile, remedies: Remedies, row: &Sandbox) -> Result<Stop,
         (Profile::Cc0642fa8, Completed) => Ok(Stop::AtRest),
         (Profile::Cc0642fa8, Starting) if row.is_automatic_restart() => Ok(Stop::Begin),
         (_, Provisioning) if remedies.has(Remedy::StopFromProvisioning) => Ok(Stop::Begin),
-        (_, Error) if from_error => match row.error_kind() {
+        (_, Error) if from_error() => match row.error_kind() {
             Some(ErrorKind::MainProcessFailed) => Ok(Stop::AtRest),
             Some(ErrorKind::TimedOut { .. }) => Err(Refusal::precondition(format!(
                 "sandbox provisioning timed out and its cleanup owns the stop: start the sandbox instead (current phase: {})",

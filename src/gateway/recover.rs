@@ -39,8 +39,8 @@ pub fn recovery(snapshot: Option<&DriverSandbox>, expected_stopped: bool, remedi
     let Some((snapshot, observed)) = snapshot.and_then(|s| Some((s, s.status.as_ref()?))) else {
         return Recovery::Leave;
     };
-    let marked = remedies.has(Remedy::SnapshotCarriesEpoch)
-        && snapshot.origin.as_ref().is_some_and(|origin| origin.operation == "stop");
+    let marked = snapshot.origin.as_ref().is_some_and(|origin| origin.operation == "stop")
+        && remedies.has(Remedy::SnapshotCarriesEpoch);
     let on_its_way = expected_stopped && (marked || phases::confirms_stopping(observed));
     if on_its_way || phases::reports_runtime_restart(observed) {
         return Recovery::Leave;

@@ -82,7 +82,7 @@ pub fn verdict(row: &Sandbox, snapshot: &DriverSandbox, cx: &Context) -> Verdict
     let (old, status, remedies) = (row.phase(), snapshot.status.as_ref(), cx.remedies);
     let derived = phases::derive_phase(status, remedies);
     // Suspended before its Pod has ended: not stopped yet, whatever the row was.
-    let still_ends = derived == Stopped && remedies.has(Remedy::StoppedNeedsNoPod) && phases::has_workload(snapshot);
+    let still_ends = derived == Stopped && phases::has_workload(snapshot) && remedies.has(Remedy::StoppedNeedsNoPod);
     let derived = if still_ends { Provisioning } else { derived };
     let shown = match (status, old) {
         (Some(_), _) => phases::compose(derived, cx.session_connected, cx.driver_reports_readiness),
@@ -134,9 +134,9 @@ pub fn apply(row: &mut Sandbox, snapshot: &DriverSandbox, cx: &Context) -> Verdi
         row.applied_uid.clone_from(&origin.uid);
     }
     if let Some(origin) = &snapshot.origin
-        && cx.remedies.has(Remedy::IdentityFromSnapshot)
         && row.annotation(RUNTIME_IDENTITY).is_empty()
         && !origin.runtime_identity.is_empty()
+        && cx.remedies.has(Remedy::IdentityFromSnapshot)
     {
         row.meta_mut().annotations.insert(RUNTIME_IDENTITY.into(), origin.runtime_identity.clone());
     }

@@ -49,8 +49,9 @@ pub fn doubt(row: &Sandbox, snapshot: &DriverSandbox, profile: Profile, cx: &Con
             let stays = matches!(snapshot::verdict(row, snapshot, cx), Verdict::Phase(SandboxPhase::Ready));
             (!stays).then_some(Doubt::LeavesReady)
         }
-        SandboxPhase::Stopped if cx.remedies.has(Remedy::StoppedIsRevalidated) => {
-            snapshot.status.as_ref().is_some_and(phases::confirms_starting).then_some(Doubt::StartsStopped)
+        SandboxPhase::Stopped => {
+            let starts = snapshot.status.as_ref().is_some_and(phases::confirms_starting);
+            (starts && cx.remedies.has(Remedy::StoppedIsRevalidated)).then_some(Doubt::StartsStopped)
         }
         _ => None,
     }

@@ -18,7 +18,7 @@ use crate::driver::names;
 use crate::gateway::store::Store;
 use crate::gateway::{self, ScriptedDriver};
 use crate::pb::openshell::SandboxPhase;
-use crate::remedy::{Remedies, SWITCHES};
+use crate::remedy::{self, Remedies, SWITCHES};
 use crate::{BoxError, driver, properties};
 use photofinish::mistake::Mistake;
 use photofinish::reading::{Grid, Meeting, Reading, Role};
@@ -95,7 +95,12 @@ const OPTIONS: &[ClusterOption] = &[
     ClusterOption {
         name: "replicas",
         values: &["1", "2"],
-        sentence: "Gateways on one store, each with a driver of its own: of two, the first holds the lease and the second gets all requests and sessions.",
+        sentence: "Gateways on one store, each with a driver of its own: of two, the first holds the lease and the second gets all requests.",
+    },
+    ClusterOption {
+        name: "sessions",
+        values: &["same", "other"],
+        sentence: "Of two replicas, the one that supervisors talk to: the one that gets all requests, or the other.",
     },
     ClusterOption {
         name: "nodes",
@@ -149,13 +154,16 @@ const SCENARIOS: &[Builtin] = scenarios!(
     "replayed-stop-snapshots",
     "replayed-stop-stream",
     "restart-stopped-sandbox",
+    "session-elsewhere-than-its-create",
     "slow-delete-starves-other-events",
+    "slow-start-is-driven-once",
     "stale-suspended-masks-ready",
     "start-dies-with-its-gateway",
     "start-recovers-stale-stopped",
     "start-while-regressed",
     "stop-acked-before-backend-at-rest",
     "stop-meets-no-driver",
+    "stop-outruns-its-controller",
     "stop-restart-stop-under-slow-readiness",
     "stop-then-start-at-once",
     "stop-times-out-slow-termination",
@@ -193,6 +201,9 @@ impl System for OpenShell {
     }
     fn switches(&self) -> &'static [Switch] {
         SWITCHES
+    }
+    fn asked(&self) -> Option<Vec<&'static str>> {
+        Some(remedy::asked().names().collect())
     }
     fn cluster_options(&self) -> &'static [ClusterOption] {
         OPTIONS
@@ -251,7 +262,9 @@ impl System for OpenShell {
     fn durable_write<'e>(&self, e: &'e Entry) -> Option<&'e str> {
         match &*e.kind {
             "http" if e.field("rv").is_some() && !matches!(&*e.name, "get" | "list" | "watch") => e.field("client"),
-            "log" if e.text.starts_with("store commit ") => Some(&e.host),
+            "log" if ["store commit ", "owner commit ", "work commit "].iter().any(|said| e.text.starts_with(said)) => {
+                Some(&e.host)
+            }
             _ => None,
         }
     }
@@ -304,6 +317,7 @@ impl System for OpenShell {
     fn assemble(&self, setup: &Setup, stage: &mut Stage<'_>) -> Result<Box<dyn Live>, BoxError> {
         let remedies = Remedies::from_names(setup.switches.iter().map(String::as_str));
         let front = if is_replicated(&setup.cluster) { "http://gateway-2:8080" } else { "http://gateway:8080" };
+        let sessions = if setup.cluster.get("sessions") == "other" { "http://gateway:8080" } else { front };
         stage.world.at_entry(sqlite::seed);
         let mut rig = Rig::new(stage.trace.clone(), sqlite::anchor(DATABASE)?, Store::open(DATABASE)?);
         match setup.cluster.get("driver") {
@@ -316,7 +330,7 @@ impl System for OpenShell {
                 let (pods, config) = (rig.supervisors(), supervisors(&rig));
                 host(stage, setup, "supervisor", move |ctx| {
                     let (pods, config) = (pods.clone(), config.clone());
-                    async move { supervisor::follow(pods.stream(), channel(&ctx, front), config).await }
+                    async move { supervisor::follow(pods.stream(), channel(&ctx, sessions), config).await }
                 });
             }
             _ => {
@@ -346,7 +360,7 @@ impl System for OpenShell {
                 let config = supervisors(&rig);
                 host(stage, setup, "supervisor", move |ctx| {
                     let config = config.clone();
-                    async move { supervisor::run(kube(&ctx), channel(&ctx, front), config).await }
+                    async move { supervisor::run(kube(&ctx), channel(&ctx, sessions), config).await }
                 });
                 rig.cluster(api);
             }

@@ -20,7 +20,7 @@ use crate::outcome::{Answer, Judgement, Outcome, Request, RunReport, judge, of_j
 use crate::reading::ObjectState;
 use crate::scenario::{self, Scenario};
 use crate::scene::{Scene, StepError};
-use crate::switch::SwitchKind;
+use crate::switch::{Reported, SwitchKind};
 use crate::system::{BoxError, Engine, Live, Setup, Stage, System};
 
 /// How long a step waits in virtual time, unless it says so itself.
@@ -50,6 +50,8 @@ struct Told {
     points: Vec<ChoicePoint>,
     objects: Vec<ObjectState>,
     tried: Option<Tried>,
+    /// Switches that the script looked at.
+    looked_at: Vec<String>,
 }
 
 /// What runs that are forked from one process have in common.
@@ -80,8 +82,10 @@ fn body(beginning: &[u8], trace: Trace, checkpoint: Checkpoint) -> Vec<u8> {
         Ok(beginning) => run(system, &beginning, &trace, checkpoint, &mut told),
         Err(e) => failed(&trace, format!("the beginning cannot be read: {e}")),
     };
-    let Told { points, objects, tried } = told;
-    serde_json::to_vec(&Answer { report, points, objects, tried }).expect("an answer is plain data")
+    let Told { points, objects, tried, looked_at } = told;
+    let by_code = |asked: Vec<&str>| asked.into_iter().map(str::to_owned).chain(looked_at).collect();
+    let asked = system.asked().map(by_code);
+    serde_json::to_vec(&Answer { report, points, objects, tried, asked }).expect("an answer is plain data")
 }
 
 fn failed(trace: &Trace, end: String) -> RunReport {
@@ -140,7 +144,7 @@ fn run(
     begun.world.reseed(request.choices.seed());
     let end = match begun.stuck.take() {
         Some(stuck) => End::Stuck(stuck),
-        None => play(system, &beginning.setup, &scenario, trace, &choices, &mut begun),
+        None => play(system, &beginning.setup, &scenario, trace, &choices, &mut begun, &mut told.looked_at),
     };
     let Begun { live, mut world, .. } = begun;
     let virtual_ns = world.now().as_nanos() as u64;
@@ -269,7 +273,9 @@ fn play(
     trace: &Trace,
     choices: &Choices,
     begun: &mut Begun,
+    looked_at: &mut Vec<String>,
 ) -> End {
+    let proposed = system.switches().iter().filter(|s| matches!(s.kind, SwitchKind::Proposed { .. }));
     let mut scene = Scene {
         world: &mut begun.world,
         live: &mut *begun.live,
@@ -278,9 +284,11 @@ fn play(
         gates: begun.gates.clone(),
         holds: IndexMap::new(),
         crash_points: begun.crash_points.clone(),
-        reported: system.switches().iter().all(|s| !matches!(s.kind, SwitchKind::Proposed { .. }) || !setup.on(s.name)),
+        reported: Reported::of(proposed.map(|s| (s.name, setup.on(s.name)))),
     };
-    script(scenario, setup.engine, &mut scene)
+    let end = script(scenario, setup.engine, &mut scene);
+    *looked_at = scene.reported.looked_at();
+    end
 }
 
 fn script(scenario: &Scenario, engine: Engine, scene: &mut Scene<'_>) -> End {

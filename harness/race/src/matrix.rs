@@ -8,23 +8,31 @@
 //! | `all` | the default, and every other proposed one |
 //!
 //! A scenario that fails for certain seeds only is measured at those seeds: its cell holds if all of them do.
-use std::collections::BTreeMap;
+//! A run tells which switches it looked at ([`System::asked`]), and so what a run with others would show that differ only
+//! in what it never looked at. Such a cell is not measured but inferred: it is the same run.
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use indexmap::{IndexMap, IndexSet};
 use photofinish_sim::choices::{Pins, Source};
 use serde::Serialize;
 
 use crate::options::Options;
 use crate::outcome::Outcome;
-use crate::pool::{Again, Job, Pool, PoolError, Run};
+use crate::pool::{Again, Crew, Job, Pool, PoolError, Run};
 use crate::scenario::Scenario;
 use crate::switch::{Switch, SwitchKind};
 use crate::system::System;
+
+mod shown;
+use shown::Shown;
 
 /// Sets of more remedies are not looked for.
 const LARGEST_SET: usize = 3;
 /// Of a scenario that fails for certain seeds, so many are measured.
 const SEEDS: usize = 3;
+/// So many cells are measured between two looks at what can be inferred by then; one of each scenario at least.
+const ROUND: usize = 24;
 
 /// One column.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +74,9 @@ pub struct Cell {
     pub outcome: Outcome,
     /// The violated properties, with a comma between; none if it holds.
     pub property: Option<String>,
+    /// It was not measured: a run that looked at none of the switches that differ has shown it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub inferred: bool,
 }
 
 /// A scenario's row.
@@ -80,8 +91,8 @@ pub struct Row {
     pub smallest: Vec<Vec<String>>,
 }
 
-/// Measures all scenarios. `each` gets every cell as soon as it is measured, those of larger sets too, and how many cells
-/// there are to be measured as far as that is known by then.
+/// Measures all scenarios. `each` gets every cell as soon as it is known, those of larger sets too, and how many cells there
+/// are to be known as far as that can be told by then.
 pub fn measure(
     system: &'static dyn System,
     pool: &Pool,
@@ -90,12 +101,12 @@ pub fn measure(
 ) -> Result<Vec<Row>, PoolError> {
     let switches = system.switches();
     let columns = columns(switches);
-    let questions: Vec<Question> = scenarios
-        .iter()
-        .flat_map(|s| columns.iter().map(|c| Question::new(s, c.name.clone(), c.options.clone())))
-        .collect();
+    let question = |s, column, options| Question::new(switches, s, column, options);
+    let questions: Vec<Question> =
+        scenarios.iter().flat_map(|s| columns.iter().map(|c| question(s, c.name.clone(), c.options.clone()))).collect();
+    let mut lab = Lab::new(system, pool);
     let mut known = questions.len() as u64;
-    let cells = ask(system, pool, questions, &mut |cell| each(cell, known))?;
+    let cells = lab.ask(questions, |cell| each(cell, known))?;
     let mut rows: Vec<Row> = cells
         .chunks(columns.len())
         .map(|cells| Row { scenario: cells[0].scenario.clone(), smallest: smallest(cells), cells: cells.to_vec() })
@@ -110,11 +121,11 @@ pub fn measure(
             .flat_map(|(_, scenario)| {
                 sets(&names, size)
                     .into_iter()
-                    .map(move |set| Question::new(scenario, set.join("+"), Options::as_reported().with(set)))
+                    .map(move |set| question(scenario, set.join("+"), Options::as_reported().with(set)))
             })
             .collect();
         known += questions.len() as u64;
-        for cell in ask(system, pool, questions, &mut |cell| each(cell, known))?.into_iter().filter(Cell::holds) {
+        for cell in lab.ask(questions, |cell| each(cell, known))?.into_iter().filter(Cell::holds) {
             let row = rows.iter_mut().find(|row| row.scenario == cell.scenario).expect("it was asked for a row");
             row.smallest.push(cell.remedies);
         }
@@ -135,12 +146,12 @@ pub fn measure_clusters(
         for cluster in clusters {
             for (name, options) in [("as reported", Options::as_reported()), ("recommended", Options::new())] {
                 let options = options.in_cluster(cluster.iter().copied());
-                questions.push(Question::new(scenario, name.to_owned(), options));
+                questions.push(Question::new(system.switches(), scenario, name.to_owned(), options));
             }
         }
     }
     let known = questions.len() as u64;
-    ask(system, pool, questions, &mut |cell| each(cell, known))
+    Lab::new(system, pool).ask(questions, |cell| each(cell, known))
 }
 
 impl Cell {
@@ -150,56 +161,35 @@ impl Cell {
     }
 }
 
-/// A cell to measure.
+/// A cell to be known.
 struct Question {
     scenario: Arc<Scenario>,
     column: String,
     options: Options,
     sources: Vec<Source>,
+    /// The switches that are on.
+    on: IndexSet<String>,
 }
 
 impl Question {
-    fn new(scenario: &Arc<Scenario>, column: String, options: Options) -> Question {
+    fn new(switches: &[Switch], scenario: &Arc<Scenario>, column: String, options: Options) -> Question {
         let seeds = scenario.failing_seeds.iter().take(SEEDS).map(|f| Source::Seed(f.seed));
         let sources = match scenario.failing_seeds.is_empty() {
             true => vec![Source::Benign],
             false => seeds.collect(),
         };
-        Question { scenario: scenario.clone(), column, options, sources }
+        let on = options.resolve(switches, &scenario.reported_without);
+        Question { scenario: scenario.clone(), column, options, sources, on }
     }
-}
-
-fn ask(
-    system: &'static dyn System,
-    pool: &Pool,
-    questions: Vec<Question>,
-    each: &mut impl FnMut(&Cell),
-) -> Result<Vec<Cell>, PoolError> {
-    let jobs: Vec<Job> = questions
-        .iter()
-        .flat_map(|q| q.sources.iter().map(|s| Job::new(system, q.scenario.clone(), &q.options, *s, Pins::default())))
-        .collect();
-    let proposed = proposed(system.switches());
-    let (mut cells, mut runs) = (Vec::new(), Vec::new());
-    let mut open = questions.iter();
-    let mut question = open.next();
-    pool.clone().again(Again::Never).run(jobs, |run| {
-        runs.push(run);
-        if let Some(q) = question.filter(|q| q.sources.len() == runs.len()) {
-            let cell = q.cell(system.switches(), &proposed, &runs);
-            each(&cell);
-            cells.push(cell);
-            runs.clear();
-            question = open.next();
-        }
-        true
-    })?;
-    Ok(cells)
-}
-
-impl Question {
-    fn cell(&self, switches: &[Switch], proposed: &[&str], runs: &[Run]) -> Cell {
-        let on = self.options.resolve(switches, &self.scenario.reported_without);
+    /// What the runs are about, but for their switches: those with the same may be one run.
+    fn about(&self) -> (String, String) {
+        (self.scenario.name.clone(), self.options.cluster_words().join(","))
+    }
+    fn remedies(&self, proposed: &[&str]) -> Vec<String> {
+        proposed.iter().filter(|name| self.on.contains(**name)).map(|name| (*name).to_owned()).collect()
+    }
+    /// The cell that these runs show, one for each source.
+    fn cell(&self, proposed: &[&str], runs: &[Run]) -> Cell {
         let worst = runs.iter().map(|run| run.report.outcome).max_by_key(|o| o.severity()).expect("one run at least");
         let mut violated: BTreeMap<&str, ()> = BTreeMap::new();
         for run in runs {
@@ -213,12 +203,101 @@ impl Question {
             scenario: self.scenario.name.clone(),
             column: self.column.clone(),
             cluster: self.options.cluster_words().join(","),
-            remedies: proposed.iter().filter(|name| on.contains(**name)).map(|name| (*name).to_owned()).collect(),
+            remedies: self.remedies(proposed),
             outcome: worst,
             property: (worst != Outcome::Holds)
                 .then(|| violated.keys().copied().collect::<Vec<_>>().join(", "))
                 .filter(|names| !names.is_empty()),
+            inferred: false,
         }
+    }
+    /// The cell that another question's runs show, which would be the same runs.
+    fn inferred(&self, proposed: &[&str], cell: &Cell) -> Cell {
+        let (column, remedies) = (self.column.clone(), self.remedies(proposed));
+        Cell { column, remedies, inferred: true, ..cell.clone() }
+    }
+    /// What these runs speak for, if all of them tell what they looked at.
+    fn shown(&self, runs: &[Run]) -> Option<Shown> {
+        let asked: Option<Vec<&Vec<String>>> = runs.iter().map(|run| run.asked.as_ref()).collect();
+        asked.map(|asked| Shown::new(&self.on, asked.into_iter().flatten().cloned()))
+    }
+}
+
+/// Measures cells, and no cell that another has shown.
+struct Lab {
+    system: &'static dyn System,
+    proposed: Vec<&'static str>,
+    crew: Crew,
+    /// By what it is about: all that was measured, and what it speaks for.
+    known: IndexMap<(String, String), Vec<(Shown, Cell)>>,
+}
+
+impl Lab {
+    fn new(system: &'static dyn System, pool: &Pool) -> Lab {
+        let crew = Crew::new(&pool.clone().again(Again::Never));
+        Lab { system, proposed: proposed(system.switches()), crew, known: IndexMap::new() }
+    }
+
+    /// The cells of these questions, in their order; `each` gets them as they become known, in an order that depends on the
+    /// questions alone.
+    fn ask(&mut self, questions: Vec<Question>, mut each: impl FnMut(&Cell)) -> Result<Vec<Cell>, PoolError> {
+        let mut cells: Vec<Option<Cell>> = questions.iter().map(|_| None).collect();
+        let mut open: IndexMap<_, VecDeque<usize>> = IndexMap::new();
+        for (i, question) in questions.iter().enumerate() {
+            open.entry(question.about()).or_default().push_back(i);
+        }
+        let proposed = &self.proposed;
+        let mut told = |i: usize, cell: Cell, cells: &mut [Option<Cell>]| {
+            each(&cell);
+            cells[i] = Some(cell);
+        };
+        let infer = |open: &mut VecDeque<usize>, shown: &Shown, cell: &Cell| -> Vec<(usize, Cell)> {
+            let (known, left) = open.drain(..).partition(|i: &usize| shown.speaks_for(&questions[*i].on));
+            *open = left;
+            VecDeque::into_iter(known).map(|i| (i, questions[i].inferred(proposed, cell))).collect()
+        };
+        for (about, open) in &mut open {
+            for (shown, cell) in self.known.get(about).into_iter().flatten() {
+                infer(open, shown, cell).into_iter().for_each(|(i, cell)| told(i, cell, &mut cells));
+            }
+        }
+        loop {
+            open.retain(|_, open| !open.is_empty());
+            let share = ROUND.div_ceil(open.len().max(1));
+            let round: Vec<usize> =
+                open.values_mut().flat_map(|open| open.drain(..share.min(open.len())).collect::<Vec<_>>()).collect();
+            if round.is_empty() {
+                break;
+            }
+            let jobs = round.iter().flat_map(|i| {
+                let Question { scenario, options, sources, .. } = &questions[*i];
+                let job = |s: &Source| Job::new(self.system, scenario.clone(), options, *s, Pins::default());
+                sources.iter().map(move |s| Job { account: true, ..job(s) }).collect::<Vec<_>>()
+            });
+            let (mut runs, mut measured) = (Vec::new(), Vec::new());
+            let mut next = round.iter();
+            let mut question = next.next();
+            self.crew.run(jobs, |run| {
+                runs.push(run);
+                if let Some(i) = question.filter(|i| questions[**i].sources.len() == runs.len()) {
+                    let q = &questions[*i];
+                    measured.push((*i, q.shown(&runs), q.cell(proposed, &runs)));
+                    runs.clear();
+                    question = next.next();
+                }
+                true
+            })?;
+            for (i, shown, cell) in measured {
+                told(i, cell.clone(), &mut cells);
+                if let Some(shown) = shown {
+                    let about = questions[i].about();
+                    let inferred = infer(&mut open[&about], &shown, &cell);
+                    inferred.into_iter().for_each(|(i, cell)| told(i, cell, &mut cells));
+                    self.known.entry(about).or_default().push((shown, cell));
+                }
+            }
+        }
+        Ok(cells.into_iter().map(|cell| cell.expect("each was measured or inferred")).collect())
     }
 }
 
@@ -253,6 +332,7 @@ mod tests {
             remedies: remedies.iter().map(|r| (*r).to_owned()).collect(),
             outcome: if holds { Outcome::Holds } else { Outcome::Violated },
             property: None,
+            inferred: false,
         }
     }
 

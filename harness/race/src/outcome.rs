@@ -52,6 +52,9 @@ pub(crate) struct Answer {
     /// What the run tried, where it was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tried: Option<Tried>,
+    /// The switches that the run looked at, where the system keeps an account of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Vec<String>>,
 }
 
 /// How a run ended.

@@ -47,6 +47,8 @@ pub struct Job {
     pub objects: bool,
     /// Tell what the run tried ([`Run::tried`]). No part of the id either.
     pub cover: bool,
+    /// Tell which switches the run looked at ([`Run::asked`]). No part of the id either.
+    pub account: bool,
     /// The durable write after which a process crashes, as `gateway/stop#3`: part of the name of the run.
     pub crash_after: Option<String>,
 }
@@ -70,7 +72,17 @@ impl Job {
         }
         let place = |name: &String| system.cluster_options().iter().position(|o| o.name == name);
         options.cluster.sort_by(|a, _, b, _| place(a).cmp(&place(b)));
-        Job { scenario, options, source, pins, learn: false, objects: false, cover: false, crash_after: None }
+        Job {
+            scenario,
+            options,
+            source,
+            pins,
+            learn: false,
+            objects: false,
+            cover: false,
+            account: false,
+            crash_after: None,
+        }
     }
     /// The same run, but a process crashes after the write that has this label.
     pub fn crashing_after(&self, label: &str) -> Job {
@@ -141,6 +153,9 @@ pub struct Run {
     pub objects: Vec<ObjectState>,
     /// What it tried; empty unless [`Job::cover`].
     pub tried: Tried,
+    /// The switches that it looked at, on or off. None unless [`Job::account`], for a run whose process died, and where the
+    /// system keeps no account of them.
+    pub asked: Option<Vec<String>>,
 }
 
 /// Where a zygote cannot be started or talked to: a failure of the harness.
@@ -213,21 +228,41 @@ impl Pool {
     }
     /// Does all jobs, several at once, and hands over their runs in the order of the jobs, each as soon as all before
     /// it are done. `false` from `each` ends it early. Jobs are taken one by one: there may be any number.
-    pub fn run<J>(&self, jobs: J, mut each: impl FnMut(Run) -> bool) -> Result<(), PoolError>
+    pub fn run<J>(&self, jobs: J, each: impl FnMut(Run) -> bool) -> Result<(), PoolError>
+    where
+        J: IntoIterator<Item = Job>,
+        J::IntoIter: Send,
+    {
+        Crew::new(self).run(jobs, each)
+    }
+    /// Does one job.
+    pub fn run_one(&self, job: &Job) -> Result<Run, PoolError> {
+        Worker::new(self.clone()).run(job)
+    }
+}
+
+/// The workers of a pool, kept from one batch of jobs to the next: each has zygotes that cost a program start.
+pub(crate) struct Crew(Vec<Worker>);
+
+impl Crew {
+    pub(crate) fn new(pool: &Pool) -> Crew {
+        // A worker costs nothing until it has a job.
+        Crew((0..pool.workers).map(|_| Worker::new(pool.clone())).collect())
+    }
+    /// As [`Pool::run`].
+    pub(crate) fn run<J>(&mut self, jobs: J, mut each: impl FnMut(Run) -> bool) -> Result<(), PoolError>
     where
         J: IntoIterator<Item = Job>,
         J::IntoIter: Send,
     {
         let jobs = Mutex::new(jobs.into_iter().enumerate().fuse());
         let stop = AtomicBool::new(false);
-        let (done, results) = mpsc::sync_channel(self.workers * 4);
+        let (done, results) = mpsc::sync_channel(self.0.len() * 4);
         std::thread::scope(|scope| {
-            for _ in 0..self.workers {
+            for worker in &mut self.0 {
                 let (jobs, stop, done) = (&jobs, &stop, done.clone());
                 let next = move || jobs.lock().unwrap_or_else(PoisonError::into_inner).next();
-                // A worker costs nothing until it has a job.
                 scope.spawn(move || {
-                    let mut worker = Worker::new(self.clone());
                     while let Some((i, job)) = next().filter(|_| !stop.load(Ordering::Relaxed)) {
                         let result = worker.run(&job);
                         let failed = result.is_err();
@@ -257,10 +292,6 @@ impl Pool {
             drop(results);
             handed_over
         })
-    }
-    /// Does one job.
-    pub fn run_one(&self, job: &Job) -> Result<Run, PoolError> {
-        Worker::new(self.clone()).run(job)
     }
 }
 
@@ -305,15 +336,15 @@ impl Worker {
         }
         let mut output = String::from_utf8_lossy(&first.stdout).into_owned();
         output.push_str(&String::from_utf8_lossy(&first.stderr));
-        let asked = job.learn || job.objects || job.cover;
-        let answer = asked.then(|| serde_json::from_slice::<Answer>(&first.report).ok()).flatten();
+        let more = job.learn || job.objects || job.cover || job.account;
+        let answer = more.then(|| serde_json::from_slice::<Answer>(&first.report).ok()).flatten();
         // Of a run whose process died, the trace tells what it tried.
         let died = || if job.cover { Tried::of(pool.system, &entries) } else { Tried::default() };
-        let (points, objects, tried) = match answer {
-            Some(Answer { points, objects, tried, .. }) => (points, objects, tried.unwrap_or_default()),
-            None => (Vec::new(), Vec::new(), died()),
+        let (points, objects, tried, asked) = match answer {
+            Some(Answer { points, objects, tried, asked, .. }) => (points, objects, tried.unwrap_or_default(), asked),
+            None => (Vec::new(), Vec::new(), died(), None),
         };
-        Ok(Run { job: job.clone(), report, entries, output, wall: first.wall, points, objects, tried })
+        Ok(Run { job: job.clone(), report, entries, output, wall: first.wall, points, objects, tried, asked })
     }
 }
 

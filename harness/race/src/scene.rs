@@ -10,6 +10,7 @@ use photofinish_sim::world::{Refused, Stuck, World};
 
 use crate::crash_points::CrashPoints;
 use crate::scenario::Step;
+use crate::switch::Reported;
 use crate::system::{BoxError, Live};
 
 /// Why a step did not do what it says.
@@ -70,8 +71,8 @@ pub struct Scene<'a> {
     pub(crate) gates: Gates,
     pub(crate) holds: IndexMap<String, Held>,
     pub(crate) crash_points: CrashPoints,
-    /// No proposed remedy is on.
-    pub(crate) reported: bool,
+    /// Whether no proposed remedy is on.
+    pub(crate) reported: Reported,
 }
 
 impl Scene<'_> {

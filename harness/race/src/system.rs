@@ -39,6 +39,12 @@ pub trait System: Sync + 'static {
     fn switches(&self) -> &'static [Switch] {
         &[]
     }
+    /// Names of the switches that the code under test has looked at in this process, whatever it found; none if nobody keeps
+    /// an account of that. It decides by what it looked at and by nothing else of the switches: `matrix` infers from a run
+    /// what others would show that differ only in what this one never looked at.
+    fn asked(&self) -> Option<Vec<&'static str>> {
+        None
+    }
     /// The keys of a scenario's `cluster:` map.
     fn cluster_options(&self) -> &'static [ClusterOption] {
         &[]

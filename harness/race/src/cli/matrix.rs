@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::output::Output;
+use super::output::{Output, note};
 use super::progress::{Extent, Progress};
 use crate::matrix::{self, Cell, Row};
 use crate::pool::{Pool, PoolError};
@@ -42,7 +42,7 @@ pub(super) fn print(
             output.line(serde_json::to_string(cell).expect("a cell is plain data"));
         }
     })?;
-    drop(telling);
+    telling.end(form);
     match form {
         Form::Json => {
             for row in &rows {
@@ -84,7 +84,7 @@ pub(super) fn print_clusters(
             output.line(serde_json::to_string(cell).expect("a cell is plain data"));
         }
     })?;
-    drop(telling);
+    telling.end(form);
     if form == Form::Json {
         return Ok(());
     }
@@ -109,19 +109,32 @@ struct Telling {
     progress: Progress,
     done: u64,
     broken: u64,
+    inferred: u64,
 }
 
 impl Telling {
     fn new(form: Form, quiet: bool) -> Telling {
         let progress = Progress::new(quiet || form == Form::Json, "cells", Extent::default());
-        Telling { progress, done: 0, broken: 0 }
+        Telling { progress, done: 0, broken: 0, inferred: 0 }
     }
     fn tell(&mut self, cell: &Cell, known: u64) {
         self.done += 1;
         self.broken += u64::from(!cell.holds());
+        self.inferred += u64::from(cell.inferred);
         self.progress.extend(known);
         let broken = self.broken;
         self.progress.tell(self.done, || format!("{broken} of them violated"));
+    }
+    /// Ends the progress, and says what was measured. JSON lines say it each for itself.
+    fn end(self, form: Form) {
+        let Telling { progress, done, inferred, .. } = self;
+        drop(progress);
+        if form != Form::Json {
+            let runs = done - inferred;
+            note(format!(
+                "{done} cells: {runs} measured, {inferred} inferred from runs that looked at none of the remedies that differ"
+            ));
+        }
     }
 }
 
@@ -191,6 +204,7 @@ mod tests {
             remedies: vec![],
             outcome: if property.is_some() { Outcome::Violated } else { Outcome::Holds },
             property: property.map(str::to_owned),
+            inferred: false,
         };
         for (broke, shown) in
             [(None, "holds"), (Some("script"), "(script)"), (Some("p, script, q"), "p, q"), (Some("p"), "p")]
@@ -208,6 +222,7 @@ mod tests {
             remedies: vec![],
             outcome: if property.is_some() { Outcome::Violated } else { Outcome::Holds },
             property: property.map(str::to_owned),
+            inferred: false,
         };
         let row = Row {
             scenario: "s".into(),

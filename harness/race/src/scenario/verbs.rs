@@ -178,7 +178,7 @@ fn steps(node: &Node, scope: &mut Scope<'_>, reported: bool) -> Parsed {
 
 impl Action for Side {
     fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
-        match scene.reported == self.reported {
+        match scene.reported.get() == self.reported {
             true => self.steps.iter().try_for_each(|step| scene.act(step)),
             false => Ok(()),
         }
