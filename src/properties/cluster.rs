@@ -8,7 +8,7 @@ use photofinish_sim::trace::Entry;
 
 use super::facts::{Facts, News, Obligations, seconds};
 use super::oracle::STATE;
-use super::{Change, accepted, reported_stopped, says};
+use super::{Change, accepted, reported_stopped, rests, says};
 
 /// A stop's own limit, the driver's reconcile, and some: by then a stopped sandbox must be at rest.
 const AT_REST: u64 = seconds(180);
@@ -20,6 +20,12 @@ const GRACE: u64 = seconds(300);
 const SETTLED: u64 = seconds(180);
 /// Three sweeps and the reconciles between them.
 const SEEN: u64 = seconds(240);
+/// A sweep, and some.
+const FOLLOWS: u64 = seconds(90);
+/// So often a resource at rest may be marked without a request.
+const MARKED_AT_REST: u32 = 2;
+/// The span of a driver's start.
+const START: &str = "kubernetes.start_sandbox";
 /// The driver's gateway id.
 const OURS: &str = "gateway-0";
 
@@ -170,6 +176,68 @@ pub(super) fn stop_ends_off() -> Statement {
                     );
                     tally.violated(e.id, why, [stop].into_iter().chain(e.cause));
                 }
+            }
+        }
+        tally.verdict()
+    })
+}
+
+/// I10: a row that is being deleted waits for its resource, and for nothing after it.
+pub(super) fn deleted_row_goes_with_its_resource() -> Statement {
+    owing(FOLLOWS, |facts, id| {
+        let row = facts.rows.get(id).filter(|row| row.phase == "Deleting")?;
+        let why = format!("the resource of {} is gone, and its row is still Deleting", row.name);
+        Some((facts.lost.contains(id), why))
+    })
+}
+
+/// The other side of I12: two that start a sandbox at once each take the other's Pods for those of a run before.
+pub(super) fn starts_do_not_overlap() -> Statement {
+    Statement::new(|entries| {
+        let mut tally = Tally::default();
+        // By sandbox id and driver: the entry at which its start began.
+        let mut begun: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+        for e in entries {
+            if e.kind == "host" {
+                begun.retain(|(_, driver), _| *driver != e.host);
+            }
+            let Some(id) = e.field("sandbox_id").filter(|_| e.name == START) else { continue };
+            if e.kind == "span-end" {
+                begun.remove(&(id, &*e.host));
+            } else if e.kind == "span" {
+                tally.judged();
+                let other = begun.iter().find(|((of, driver), _)| *of == id && *driver != e.host);
+                if let Some(((_, driver), since)) = other {
+                    let why = format!("{} begins a start of the sandbox that {driver} is starting", e.host);
+                    tally.violated(e.id, why, [*since]);
+                }
+                begun.insert((id, &e.host), e.id);
+            }
+        }
+        tally.verdict()
+    })
+}
+
+/// E29: nobody stops what is stopped, but once, should a dependency have been lost, and once more, should that have met
+/// somebody else's look.
+pub(super) fn rest_is_undisturbed() -> Statement {
+    Statement::new(|entries| {
+        let mut tally = Tally::default();
+        // By sandbox: is its resource at rest, and how often was it taken out of that since the last accepted request?
+        let mut resting: BTreeMap<&str, (bool, u32)> = BTreeMap::new();
+        for e in entries {
+            if let Some(name) = accepted(e, &["create", "start", "stop", "delete"]) {
+                resting.remove(name);
+            } else if let Some((name, rests)) = rests(e) {
+                let (rested, times) = resting.entry(name).or_default();
+                *times += u32::from(*rested && !rests);
+                if rests {
+                    tally.judged();
+                } else if *rested && *times > MARKED_AT_REST {
+                    let why = format!("{name} was at rest, and its resource is marked for the {times}. time");
+                    tally.violated(e.id, why, e.cause);
+                }
+                *rested = rests;
             }
         }
         tally.verdict()

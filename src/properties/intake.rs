@@ -10,6 +10,8 @@ use super::{Change, says};
 
 /// Two sweeps, and the time that they take.
 const MADE_UP_FOR: u64 = seconds(150);
+/// As the client notes it.
+const ALREADY_EXISTS: &str = "6";
 /// Attempts at a row that others write too are over by then.
 const NOTED: u64 = seconds(10);
 
@@ -23,6 +25,34 @@ pub(super) fn rows_come_from_creates() -> Statement {
             if let Some(from) = e.spans.iter().find(|s| s.starts_with("driver_watch.") || s.starts_with("sweep.")) {
                 let id = e.field("id").unwrap_or_default();
                 tally.violated(e.id, format!("a row was made for {id}, which nobody has created, by {from}"), e.cause);
+            }
+        }
+        tally.verdict()
+    })
+}
+
+/// A.3: a name is taken by a row. A gateway that finds one says so and refuses; what it has accepted has a row of its own.
+pub(super) fn only_rows_take_names() -> Statement {
+    Statement::new(|entries| {
+        let mut tally = Tally::default();
+        // By name: refusals of creates whose answers are still to come.
+        let mut refused: BTreeMap<&str, u32> = BTreeMap::new();
+        for e in entries {
+            if says(e, "request refused").is_some() && e.field("op") == Some("create") {
+                *refused.entry(e.field("sandbox_name").unwrap_or_default()).or_default() += 1;
+            } else if e.kind == "reply" && e.name == "create" {
+                tally.judged();
+                let name = e.field("sandbox").unwrap_or_default();
+                if e.field("code") != Some(ALREADY_EXISTS) {
+                    continue;
+                }
+                match refused.get_mut(name).filter(|n| **n > 0) {
+                    Some(n) => *n -= 1,
+                    None => {
+                        let why = format!("the create of {name} was accepted, and then refused: its name is taken");
+                        tally.violated(e.id, why, e.cause);
+                    }
+                }
             }
         }
         tally.verdict()

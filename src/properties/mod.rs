@@ -176,6 +176,26 @@ pub fn all() -> Vec<Property> {
         )
         .always(),
         Property::new(
+            "only-rows-take-names",
+            "A create is refused as already there by the row that has its name, and by nothing else.",
+            intake::only_rows_take_names(),
+        ),
+        Property::new(
+            "deleted-row-goes-with-its-resource",
+            "A row that is being deleted is gone within 90 s of its resource.",
+            cluster::deleted_row_goes_with_its_resource(),
+        ),
+        Property::new(
+            "starts-do-not-overlap",
+            "No driver begins a start of a sandbox while another one is at it.",
+            cluster::starts_do_not_overlap(),
+        ),
+        Property::new(
+            "rest-is-undisturbed",
+            "A resource that is off and unmarked is marked anew at most twice before the next accepted request.",
+            cluster::rest_is_undisturbed(),
+        ),
+        Property::new(
             "start-from-stopped-is-accepted",
             "After a client was told Stopped, StartSandbox is accepted.",
             start_from_stopped_is_accepted(),

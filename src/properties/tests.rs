@@ -4,7 +4,8 @@ use photofinish::property::Verdict;
 
 /// A trace in words, separated by `;`, at 1 s, 2 s ...:
 /// `Ready>Stopped` a phase change (`!` behind it: by a snapshot, `?`: by the sweep, the resource is missing), `acc start` an accepted
-/// request, `ask stop` and `ok stop` / `ok stop Stopped` / `no stop` a client's request and its answer, `sent stop` /
+/// request (`refuse start`: a refused one), `ask stop` and `ok stop` / `ok stop Stopped` / `no stop` / `no create 6` a client's
+/// request and its answer (by code), `sent stop` /
 /// `got` a snapshot of that operation sent and received (`sent stop 7`: made from version 7 of the resource), `open` and
 /// `watch` a new watch at the driver and the gateway, `+70` seconds pass, `end` the end. `~` behind a change: by the
 /// recovery of a failed request. `commit attempt` a write of the row with an unsettled start (`commit -`: without).
@@ -12,7 +13,7 @@ use photofinish::property::Verdict;
 /// `session` and `closed` a supervisor's, `crash` of the gateway, `seen Stopped` what a client's watch shows. Of the
 /// gateway: `exit i` a supervisor's report, `>Error&` a change by a session, `>Error%` by an exit, `row` and `row-by-watch`
 /// the first commit of a row, `unapplied` a lost snapshot, `sweeps` and `sweep-fails`, `waited 6000` ms for a row's lock,
-/// `resume` of the gateway; of the driver `suspends`. Of the
+/// `resume` of the gateway; of the driver `suspends`, `begins driver-2` and `ends driver-2` a start, or `dies driver-2`. Of the
 /// cluster: `cr on`, `cr off stop/suspending`, `cr gone`, `workload Running run1`, `supervisor gone`, `claim`,
 /// `claim gone`, and `del driver sandboxes demo` a deletion that the API server carried out.
 fn trace(words: &str) -> Vec<Entry> {
@@ -32,6 +33,8 @@ fn trace(words: &str) -> Vec<Entry> {
             }
             ["ok", op, ref rest @ ..] => ("reply", op.to_owned(), String::new(), reply("0", asked, rest.first())),
             ["no", op] => ("reply", op.to_owned(), String::new(), reply("9", asked, None)),
+            ["no", op, code] => ("reply", op.to_owned(), String::new(), reply(code, asked, None)),
+            ["refuse", op] => log("request refused op=..", &[("op", op), ("sandbox_name", "demo")]),
             ["sent", op] => log("snapshot sent", &[("operation", op), ("sandbox_name", "demo")]),
             ["got"] => log("snapshot received", &[("sandbox_name", "demo")]),
             ["open"] => log("snapshot stream opened", &[]),
@@ -68,6 +71,11 @@ fn trace(words: &str) -> Vec<Entry> {
             ["sweep-fails"] => log("the sweep ended early", &[]),
             ["waited", ms] => log("a row's lock is waited for", &[("sandbox_id", "id"), ("waited_ms", ms)]),
             ["resume"] => ("host", "resume".to_owned(), String::new(), vec![]),
+            ["dies", _] => ("host", "crash".to_owned(), String::new(), vec![]),
+            [edge @ ("begins" | "ends"), _] => {
+                let kind = if edge == "begins" { "span" } else { "span-end" };
+                (kind, "kubernetes.start_sandbox".to_owned(), String::new(), owned(&[("sandbox_id", "id")]))
+            }
             ["suspends"] => log("sandbox is suspended", &[("sandbox_id", "id")]),
             ["session"] => log("supervisor session: accepted", &[("sandbox_id", "id"), ("instance_id", "i")]),
             ["closed"] => log("supervisor session: closed", &[("sandbox_id", "id"), ("instance_id", "i")]),
@@ -163,7 +171,10 @@ fn trace(words: &str) -> Vec<Entry> {
         entries.push(Entry {
             id: entries.len() as EntryId,
             at_ns: at_s * 1_000_000_000,
-            host: "gateway".into(),
+            host: match parts[..] {
+                ["begins" | "ends" | "dies", host] => host.to_owned().into(),
+                _ => "gateway".into(),
+            },
             kind: kind.into(),
             name: name.into(),
             text,

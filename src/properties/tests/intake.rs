@@ -7,6 +7,68 @@ fn a_row_is_made_by_a_create_and_by_nothing_that_the_driver_shows() {
 }
 
 #[test]
+fn a_name_is_taken_by_a_row_and_by_nothing_else() {
+    check(
+        "only-rows-take-names",
+        &[
+            ("ask create; acc create; ok create; end", "+"),
+            ("ask create; refuse create; no create 6; end", "+"),
+            ("ask create; acc create; no create 6; end", "2"),
+            ("ask create; acc create; no create 13; end", "+"),
+            ("refuse create; no create 6; acc create; no create 6; end", "3"),
+            ("refuse stop; acc create; no create 6; end", "2"),
+            ("ask stop; no stop 6; end", "-"),
+        ],
+    );
+}
+
+#[test]
+fn a_deleted_row_follows_its_resource() {
+    check(
+        "deleted-row-goes-with-its-resource",
+        &[
+            ("cr on; Ready>Deleting; +200; cr gone; +80; gone; end", "+"),
+            ("cr on; Ready>Deleting; cr gone; +90; end", "3"),
+            ("cr on; Ready>Deleting; +300; end", "+"),
+            ("cr on; cr gone; +300; Ready>Deleting; +80; gone; end", "+"),
+            ("cr on; cr gone; +300; end", "-"),
+        ],
+    );
+}
+
+#[test]
+fn one_driver_at_a_time_starts_a_sandbox() {
+    check(
+        "starts-do-not-overlap",
+        &[
+            ("begins driver; ends driver; begins driver-2; ends driver-2; end", "+"),
+            ("begins driver-2; begins driver; end", "1"),
+            ("begins driver-2; dies driver-2; begins driver; end", "+"),
+            ("begins driver-2; dies driver; begins driver; end", "2"),
+            ("begins driver; ends driver; begins driver; end", "+"),
+            ("acc start; end", "-"),
+        ],
+    );
+}
+
+#[test]
+fn what_is_at_rest_is_left_alone() {
+    let again = "cr off stop/suspending; cr off";
+    let times = |n: usize| vec![again; n].join("; ");
+    check(
+        "rest-is-undisturbed",
+        &[
+            (&format!("cr on; {}; end", times(3)), "+"),
+            (&format!("cr on; {}; end", times(4)), "7"),
+            (&format!("cr on; {}; acc stop; {}; end", times(3), times(2)), "+"),
+            (&format!("cr off; {}; end", times(3)), "5"),
+            (&format!("cr off; cr on; cr off; {}; end", times(2)), "5"),
+            ("cr on stop/suspending; cr on; end", "-"),
+        ],
+    );
+}
+
+#[test]
 fn a_lost_session_leaves_ready_for_provisioning() {
     check(
         "lost-session-is-no-error",
