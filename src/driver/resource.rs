@@ -247,6 +247,11 @@ impl Sandbox {
         let generation = self.metadata.generation?;
         conditions.iter().find(|c| c.type_ == type_ && c.observed_generation == Some(generation))
     }
+    /// Has the controller reported on it at exactly the present `metadata.generation`? What it read before does not count.
+    pub fn is_observed(&self) -> bool {
+        let (Some(status), Some(generation)) = (&self.status, self.metadata.generation) else { return false };
+        status.conditions.iter().any(|c| c.observed_generation == Some(generation))
+    }
     /// Is that condition there, with this status?
     pub fn has_current(&self, type_: &str, status: &str) -> bool {
         self.current_condition(type_).is_some_and(|c| c.status == status)

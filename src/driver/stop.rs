@@ -22,11 +22,37 @@ fn limit(grace_s: Option<u64>) -> Duration {
     Duration::from_secs(grace_s.unwrap_or(DEFAULT_GRACE_S)) + MARGIN
 }
 
+/// What a stop has to do before it waits, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Left {
+    /// Note that it has begun: `stop/releasing`.
+    begin: bool,
+    /// Delete the supervisor's Pod and wait until it is gone: it ends its work while the workload it talks to is still there.
+    release: bool,
+    /// Switch the resource off: `stop/suspending`.
+    suspend: bool,
+}
+
+/// Where a stop takes up a resource, given the phase of its marker: what an earlier stop has done is not done again.
+/// Without the remedy `supervisor-goes-first` the resource is switched off at once.
+fn left(phase: Option<Phase>, remedies: Remedies) -> Left {
+    let has_begun = matches!(phase, Some(Phase::Releasing | Phase::Suspending));
+    let suspend = phase != Some(Phase::Suspending);
+    let release = suspend && remedies.has(Remedy::SupervisorGoesFirst);
+    Left { begin: release && !has_begun, release, suspend }
+}
+
+/// May a resource that is switched off and has no workload Pod yet get one? A controller that has not heard of the switch may
+/// make it anew; one that has reported on the present generation has. Without the remedy `stop-is-observed` nobody asks.
+pub(super) fn may_get_a_pod(sandbox: &Sandbox, remedies: Remedies) -> bool {
+    !sandbox.is_observed() && remedies.has(Remedy::StopIsObserved)
+}
+
 /// Has the resource stopped, given whether its workload Pod is gone? `v1beta1` has to say so at its present generation;
 /// `v1alpha1` has no way to say it. Without the remedy `stop-waits-for-the-pod` the word of `v1beta1` is enough.
 fn has_stopped(version: SandboxVersion, sandbox: &Sandbox, pod_gone: bool, remedies: Remedies) -> bool {
     match version {
-        SandboxVersion::V1alpha1 => pod_gone,
+        SandboxVersion::V1alpha1 => pod_gone && !may_get_a_pod(sandbox, remedies),
         SandboxVersion::V1beta1 if remedies.has(Remedy::GoneIsStopped) => pod_gone,
         SandboxVersion::V1beta1 => {
             sandbox.has_current("Suspended", "True") && (pod_gone || !remedies.has(Remedy::StopWaitsForThePod))
@@ -56,18 +82,16 @@ impl Driver {
     pub(super) async fn stop_resource(&self, sandbox: &Sandbox, epoch: u64) -> Result<(), DriverError> {
         let version = self.version().await?;
         let (ns, resource, id) = (sandbox.namespace(), sandbox.name(), sandbox.id());
-        let phase = Marker::of(sandbox).map(|m| m.phase);
-        let supervisor_first = self.config.remedies.has(Remedy::SupervisorGoesFirst);
-        if supervisor_first && !matches!(phase, Some(Phase::Releasing | Phase::Suspending)) {
+        let left = left(Marker::of(sandbox).map(|m| m.phase), self.config.remedies);
+        if left.begin {
             let begun = Change::of(markers::stop_begun(now_ms()).of_epoch(epoch));
             self.kube.patch_retrying(version, ns, resource, &begun).await?;
         }
         tracing::info!(sandbox_api_version = %version.as_str(), "Prepared Kubernetes sandbox stop");
-        if phase != Some(Phase::Suspending) {
-            if supervisor_first {
-                // It ends its work while the workload it talks to is still there.
-                self.delete_supervisor(ns, id).await?;
-            }
+        if left.release {
+            self.delete_supervisor(ns, id).await?;
+        }
+        if left.suspend {
             let suspend = Change::of(markers::suspending(now_ms()).of_epoch(epoch)).run(version, false);
             self.kube.patch_retrying(version, ns, resource, &suspend).await?;
         }
@@ -157,7 +181,7 @@ impl Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     fn suspended(status: &str, reason: &str, observed: i64) -> Sandbox {
         let condition =
@@ -187,6 +211,51 @@ mod tests {
         let before = Remedies::as_reported().without(Remedy::StopWaitsForThePod);
         assert!(has_stopped(V1beta1, &says_so, false, before), "before the fix a Pod that still ends did not matter");
         assert!(!has_stopped(V1alpha1, &says_so, false, before));
+    }
+
+    #[test]
+    fn v1alpha1_has_stopped_once_its_controller_has_reported_on_the_present_generation() {
+        let off = |conditions: Value| -> Sandbox {
+            let object = json!({"metadata": {"generation": 3}, "status": {"conditions": conditions}});
+            serde_json::from_value(object).expect("a Sandbox")
+        };
+        let ready = |observed: i64| json!([{"type": "Ready", "status": "True", "observedGeneration": observed}]);
+        let observed = Remedies::as_reported().with(Remedy::StopIsObserved);
+        for (sandbox, pod_gone, stopped) in [
+            (off(ready(3)), true, true),
+            (off(ready(3)), false, false),
+            (off(ready(2)), true, false),
+            (off(json!([{"type": "Ready", "status": "True"}])), true, false),
+            (off(json!([])), true, false),
+            (Sandbox::default(), true, false),
+        ] {
+            let has = |remedies| has_stopped(SandboxVersion::V1alpha1, &sandbox, pod_gone, remedies);
+            assert_eq!(has(observed), stopped, "gone={pod_gone} {sandbox:?}");
+            assert_eq!(has(Remedies::as_reported()), pod_gone, "as reported the Pod alone counts");
+        }
+    }
+
+    #[test]
+    fn b3_a_stop_takes_up_each_marker_where_it_stands() {
+        let merged = Remedies::as_reported();
+        let before = merged.without(Remedy::SupervisorGoesFirst);
+        let what = |(begin, release, suspend)| Left { begin, release, suspend };
+        for (row, phase, expected, expected_before) in [
+            ("running, or stopped: no marker", None, (true, true, true), (false, false, true)),
+            ("create/preparing, restart/preparing", Some(Phase::Preparing), (true, true, true), (false, false, true)),
+            ("create/released, restart/released", Some(Phase::Released), (true, true, true), (false, false, true)),
+            ("a phase of another driver", Some(Phase::Unknown), (true, true, true), (false, false, true)),
+            ("stop/releasing", Some(Phase::Releasing), (false, true, true), (false, false, true)),
+            (
+                "stop/suspending, or a lost dependency",
+                Some(Phase::Suspending),
+                (false, false, false),
+                (false, false, false),
+            ),
+        ] {
+            assert_eq!(left(phase, merged), what(expected), "{row}");
+            assert_eq!(left(phase, before), what(expected_before), "{row}, as it was before the fix");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::super::markers::{Marker, Operation, Phase, ready_to_complete};
 use super::super::names;
 use super::super::readiness::{Parts, identity};
 use super::super::resource::{NetworkPolicy, Pod, Sandbox};
+use super::super::stop::may_get_a_pod;
 use crate::remedy::{Remedies, Remedy};
 
 /// What a round knows of a sandbox; `None` is what it has not read yet.
@@ -89,7 +90,8 @@ pub(super) fn next(seen: &Seen<'_>, now_ms: i64, remedies: Remedies) -> Next {
         (Some(Phase::Releasing), _) => return Act(Action::FinishReleasing),
         (Some(Phase::Suspending), None) => return Read(Wanted::TrackedPod),
         (Some(Phase::Suspending), Some(there)) => {
-            return Act(if there { Action::Nothing } else { Action::CompleteStop });
+            let over = !there && !may_get_a_pod(sandbox, remedies);
+            return Act(if over { Action::CompleteStop } else { Action::Nothing });
         }
         _ => {}
     }

@@ -190,6 +190,27 @@ fn b5_b_and_c_a_stop_is_carried_on_from_where_it_was_left_whatever_else_is_wrong
 }
 
 #[test]
+fn with_the_remedy_a_stop_is_over_when_the_controller_has_seen_it_as_well() {
+    let gone = || World { tracked_pod: false, ..World::up() };
+    let suspending = || resource(false, [installed(), markers::suspending(NOW)]);
+    let of_before = || {
+        let mut sandbox = suspending();
+        sandbox.metadata.generation = Some(3);
+        sandbox
+    };
+    check(vec![("as reported", of_before(), gone(), POD, Action::CompleteStop)], Remedies::as_reported());
+    check(
+        vec![
+            ("seen", suspending(), gone(), POD, Action::CompleteStop),
+            ("seen, and a Pod", suspending(), World::up(), POD, Action::Nothing),
+            ("not seen yet", of_before(), gone(), POD, Action::Nothing),
+            ("nothing said yet", not_ready(suspending()), gone(), POD, Action::Nothing),
+        ],
+        Remedies::as_reported().with(Remedy::StopIsObserved),
+    );
+}
+
+#[test]
 fn b5_d_an_altered_fence_suspends_whatever_the_sandbox_does() {
     let workload = || World { fence: policy("f", 1, json!({})), ..World::up() };
     let supervisor = || World { policy: policy("p", 1, json!({})), ..World::up() };
