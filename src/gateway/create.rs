@@ -109,11 +109,17 @@ impl Gateway {
         let id = row.id().to_owned();
 
         let _gate = self.gates.lock(&id).await;
+        self.noting(&id, self.create_row(row, &name, capabilities.supports_sandbox_authentication)).await
+    }
+
+    /// Stores the row and has the driver make its compute. The caller holds the gate.
+    async fn create_row(&self, row: Sandbox, name: &str, authenticates: bool) -> Result<Sandbox, Status> {
+        let id = row.id().to_owned();
         let row = {
             let _lock = self.mutations.lock(&id).await;
             match self.rows.create(row) {
                 Err(StoreError::AlreadyExists { .. }) => {
-                    return Err(refused("create", &name, "", admission::already_exists(&name).into()));
+                    return Err(refused("create", name, "", admission::already_exists(name).into()));
                 }
                 created => created.map_err(|e| store_status("create sandbox", e))?,
             }
@@ -124,7 +130,7 @@ impl Gateway {
         match self.driver().create_sandbox(request).await {
             Ok(reply) => {
                 let identity = reply.into_inner().runtime_identity;
-                self.created(&row, &identity, capabilities.supports_sandbox_authentication).await
+                self.created(&row, &identity, authenticates).await
             }
             Err(status) if is_ambiguous(status.code()) && self.config.remedies.has(Remedy::AmbiguousCreateKeepsRow) => {
                 Err(Status::internal(format!("create sandbox failed: {}; the sandbox may be there", status.message())))

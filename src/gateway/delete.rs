@@ -47,7 +47,7 @@ impl Gateway {
         let gate = self.gates.lock(&id).await;
         let lock = self.mutations.lock(&id).await;
         let gateway = self.clone();
-        let work = async move { gateway.drive_delete(&id, gate, lock).await };
+        let work = async move { gateway.noting(&id, gateway.drive_delete(&id, gate, lock)).await };
         self.carry_out("delete", work).await
     }
 

@@ -12,7 +12,7 @@
 //! | `phases`, `snapshot` | what a driver's snapshot means, and what it does to a row |
 //! | `create`, `start`, `stop`, `delete`, `recover` | the operations, and what follows a driver call of unknown result |
 //! | `watch_loop`, `sweep`, `deadline`, `restart` | the loops |
-//! | `lease`, `startup` | which replica runs the loops; the recovery of what an earlier process left |
+//! | `lease`, `work`, `startup` | which replica runs the loops, and what each is at; the recovery of what an earlier process left |
 //! | `sessions`, `configuration`, `exit` | supervisors, what they report |
 //! | `service`, `notify` | the public API and its watches |
 //! | `scripted_driver` | a driver that plays a script, to race the gateway alone |
@@ -57,6 +57,7 @@ mod stop;
 pub mod store;
 pub mod sweep;
 pub mod watch_loop;
+mod work;
 
 pub use scripted_driver::ScriptedDriver;
 

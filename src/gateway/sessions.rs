@@ -277,7 +277,7 @@ impl Gateway {
             if !hello.token.is_empty() && hello.token != row.annotation(TOKEN_ID) {
                 return Err(Status::unauthenticated("the supervisor's token belongs to another run of the sandbox"));
             }
-            if self.waits_for_create(&row) {
+            if self.waits_for_create(&row).map_err(|e| store_status("supervisor session", e))? {
                 return Err(Status::unavailable("the create of the sandbox is not over"));
             }
             if admission::session(&row, &hello.instance_id)? == Admitted::Connect {
@@ -297,14 +297,14 @@ impl Gateway {
         Ok(ended)
     }
 
-    /// Is a create of this process still at work on the row? Should it fail, it takes the compute back with all that is
-    /// in it; so nobody may use it yet (remedy `session-waits-for-create`). Supervisors try again.
-    fn waits_for_create(&self, row: &Sandbox) -> bool {
+    /// Is a create still at work on the row, here or at another replica? Should it fail, it takes the compute back with all
+    /// that is in it; so nobody may use it yet (remedy `session-waits-for-create`). Supervisors try again.
+    fn waits_for_create(&self, row: &Sandbox) -> Result<bool, StoreError> {
         // All others that hold the gate for long have moved the row out of Provisioning first, or it was Ready before.
-        self.config.remedies.has(Remedy::SessionWaitsForCreate)
-            && row.phase() == SandboxPhase::Provisioning
+        Ok(row.phase() == SandboxPhase::Provisioning
             && row.start_in_flight()
-            && self.gates.try_lock(row.id()).is_none()
+            && (self.gates.try_lock(row.id()).is_none() || self.is_worked_on_elsewhere(row.id())?)
+            && self.config.remedies.has(Remedy::SessionWaitsForCreate))
     }
 
     /// A session has ended: a Ready sandbox is usable no longer, unless another session serves it.

@@ -126,21 +126,25 @@ impl Gateway {
         })
     }
 
+    /// Carries an admitted start out.
     pub(crate) async fn drive_start(
         &self,
         transition: Sandbox,
         previous: Sandbox,
         _gate: Held,
     ) -> Result<Sandbox, Status> {
+        self.noting(transition.id(), self.start_compute(&transition, &previous)).await
+    }
+
+    async fn start_compute(&self, transition: &Sandbox, previous: &Sandbox) -> Result<Sandbox, Status> {
         let id = transition.id();
-        let Some(result) = self.start_within_deadline(&transition, &previous).await else {
+        let Some(result) = self.start_within_deadline(transition, previous).await else {
             return Err(Status::deadline_exceeded("start sandbox failed: the provisioning deadline passed"));
         };
         let identity = match result {
             Ok(identity) => identity,
             Err(status) => {
                 let refused_start = is_definite_refusal(status.code());
-                let (transition, previous) = (&transition, &previous);
                 let failed = Failed { transition, previous, expected_stopped: false, refused_start };
                 self.recover_failed_lifecycle(failed).await;
                 return Err(driver_status("start", &status));
@@ -148,7 +152,7 @@ impl Gateway {
         };
         let bound = self.bind_runtime("start", id, transition.annotation(GENERATION_ID), &identity, &BINDABLE).await;
         if bound.is_err() {
-            self.compensate_start(&transition, &previous).await;
+            self.compensate_start(transition, previous).await;
         }
         bound
     }

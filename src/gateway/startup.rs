@@ -19,6 +19,9 @@ pub(crate) async fn recover(gateway: &Arc<Gateway>) {
     if !gateway.config.remedies.has(Remedy::StartupRedrives) {
         return;
     }
+    if let Err(error) = gateway.rows.store.end_all_work(&gateway.config.replica) {
+        warn!(%error, "the notes of an earlier process were not removed");
+    }
     let rows = match gateway.rows.store.sandboxes() {
         Ok(rows) => rows,
         Err(error) => {
@@ -29,7 +32,7 @@ pub(crate) async fn recover(gateway: &Arc<Gateway>) {
     for row in rows {
         let id = row.id().to_owned();
         let _gate = gateway.gates.lock(&id).await;
-        if let Err(error) = gateway.recover_row(&id).await {
+        if let Err(error) = gateway.noting(&id, gateway.recover_row(&id)).await {
             warn!(%error, sandbox_id = %id, "a row of an earlier process was not recovered");
         }
     }
@@ -38,12 +41,13 @@ pub(crate) async fn recover(gateway: &Arc<Gateway>) {
 impl Gateway {
     async fn recover_row(&self, id: &str) -> Result<(), StoreError> {
         let Some(row) = self.rows.get(id)? else { return Ok(()) };
+        let is_left = !self.is_worked_on_elsewhere(id)?;
         match row.phase() {
             SandboxPhase::Stopped | SandboxPhase::Completed => self.sessions.disconnect(id),
             SandboxPhase::Error if row.error_kind() == Some(ErrorKind::MainProcessFailed) => {
                 self.sessions.disconnect(id);
             }
-            SandboxPhase::Stopping => {
+            SandboxPhase::Stopping if is_left => {
                 info!(sandbox_id = %id, "driving an unfinished stop");
                 if let Err(status) = self.driver().stop_sandbox(stop_request(&row)).await {
                     warn!(error = %status.message(), sandbox_id = %id, "an unfinished stop failed again");
@@ -54,7 +58,7 @@ impl Gateway {
                 self.rows.update(By::Startup, "stopped", id, row.version(), change)?;
                 self.sessions.disconnect(id);
             }
-            SandboxPhase::Starting => {
+            SandboxPhase::Starting if is_left => {
                 // The launch authentication of the lost start is not kept anywhere; a driver that needs it refuses.
                 info!(sandbox_id = %id, "driving an unfinished start");
                 match self.driver().start_sandbox(start_request(&row, "")).await {

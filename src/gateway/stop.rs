@@ -76,16 +76,19 @@ impl Gateway {
         self.carry_out("stop", work).await
     }
 
+    /// Carries an admitted stop out.
     pub(crate) async fn drive_stop(
         &self,
         transition: Sandbox,
         previous: Sandbox,
         _gate: Held,
     ) -> Result<Sandbox, Status> {
+        self.noting(transition.id(), self.stop_compute(&transition, &previous)).await
+    }
+
+    async fn stop_compute(&self, transition: &Sandbox, previous: &Sandbox) -> Result<Sandbox, Status> {
         let id = transition.id();
-        let request = stop_request(&transition);
-        if let Err(status) = self.driver().stop_sandbox(request).await {
-            let (transition, previous) = (&transition, &previous);
+        if let Err(status) = self.driver().stop_sandbox(stop_request(transition)).await {
             let failed = Failed { transition, previous, expected_stopped: true, refused_start: false };
             self.recover_failed_lifecycle(failed).await;
             return Err(driver_status("stop", &status));

@@ -11,7 +11,7 @@ use prost::Message;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
 use tracing::debug;
 
-use crate::pb::openshell::{ReconcilerLease, Sandbox, SupervisorOwner};
+use crate::pb::openshell::{ReconcilerLease, Sandbox, SupervisorOwner, WorkNote};
 
 use super::phases;
 use super::record::Row;
@@ -19,6 +19,7 @@ use super::record::Row;
 const SANDBOX: &str = "sandbox";
 const OWNER: &str = "supervisor_owner";
 const LEASE: &str = "reconciler_lease";
+const WORK: &str = "work";
 /// Id of the one row of type [`LEASE`].
 const SINGLETON: &str = "singleton";
 
@@ -255,6 +256,7 @@ impl Store {
             owner.seen_ms,
             owner.encode_to_vec()
         ])?;
+        debug!(id = %sandbox_id, session = %owner.session_id, "owner commit");
         Ok(())
     }
 
@@ -274,6 +276,41 @@ impl Store {
         Ok(taken > 0)
     }
 
+    /// Notes that a replica works on a sandbox, or that it still does.
+    pub fn note_work(&self, sandbox_id: &str, replica: &str, now_ms: i64) -> Result<(), StoreError> {
+        let note = WorkNote { replica: replica.into(), seen_ms: now_ms };
+        self.db().prepare_cached(sql::PUT_WORK)?.execute(params![
+            WORK,
+            work_id(sandbox_id, replica),
+            sandbox_id,
+            replica,
+            now_ms,
+            note.encode_to_vec()
+        ])?;
+        debug!(id = %sandbox_id, replica = %replica, works = true, "work commit");
+        Ok(())
+    }
+
+    /// The replica works on the sandbox no longer.
+    pub fn end_work(&self, sandbox_id: &str, replica: &str) -> Result<(), StoreError> {
+        if self.db().prepare_cached(sql::DELETE)?.execute(params![WORK, work_id(sandbox_id, replica)])? > 0 {
+            debug!(id = %sandbox_id, replica = %replica, works = false, "work commit");
+        }
+        Ok(())
+    }
+
+    /// Removes all notes of a replica: a process that begins is at nothing yet.
+    pub fn end_all_work(&self, replica: &str) -> Result<(), StoreError> {
+        self.db().prepare_cached(sql::END_WORK)?.execute(params![WORK, replica])?;
+        Ok(())
+    }
+
+    /// Has any other replica noted since then that it works on the sandbox?
+    pub fn is_worked_on(&self, sandbox_id: &str, replica: &str, since_ms: i64) -> Result<bool, StoreError> {
+        let asked = params![WORK, sandbox_id, replica, since_ms];
+        Ok(self.db().prepare_cached(sql::WORKED_ON)?.query_row(asked, |row| row.get(0))?)
+    }
+
     /// A number that differs from an earlier one if any commit of any connection came in between.
     pub fn revision(&self) -> Result<(i64, u64), StoreError> {
         let db = self.db();
@@ -283,9 +320,16 @@ impl Store {
 
     /// Removes the owner row, whoever's it is.
     pub fn delete_owner(&self, sandbox_id: &str) -> Result<(), StoreError> {
-        self.db().prepare_cached(sql::DELETE)?.execute(params![OWNER, sandbox_id])?;
+        if self.db().prepare_cached(sql::DELETE)?.execute(params![OWNER, sandbox_id])? > 0 {
+            debug!(id = %sandbox_id, session = "", "owner commit");
+        }
         Ok(())
     }
+}
+
+/// One note a replica and sandbox.
+fn work_id(sandbox_id: &str, replica: &str) -> String {
+    format!("{sandbox_id}/{replica}")
 }
 
 /// All statements.
@@ -326,9 +370,19 @@ mod sql {
          SET name = ?3, resource_version = resource_version + 1, updated_at_ms = ?4, payload = ?5
          WHERE name = ?3 OR updated_at_ms < ?4 - ?6"
     );
+    pub(super) const PUT_WORK: &str = insert!(
+        "VALUES (?1, ?2, ?3, ?4, 1, ?5, ?5, ?6)
+         ON CONFLICT (object_type, id) DO UPDATE
+         SET resource_version = resource_version + 1, updated_at_ms = ?5, payload = ?6"
+    );
+    pub(super) const END_WORK: &str = "DELETE FROM objects WHERE object_type = ?1 AND name = ?2";
+    pub(super) const WORKED_ON: &str = "SELECT EXISTS (SELECT 1 FROM objects
+         WHERE object_type = ?1 AND workspace = ?2 AND name <> ?3 AND updated_at_ms > ?4)";
     pub(super) const REVISION: &str = "PRAGMA data_version";
-    pub(super) const ALL: &[&str] =
-        &[ONE, NAMED, EACH, PAYLOAD, PUT, SWAP, DELETE, DELETE_AT, PUT_OWNER, LEASE, REVISION];
+    pub(super) const ALL: &[&str] = &[
+        ONE, NAMED, EACH, PAYLOAD, PUT, SWAP, DELETE, DELETE_AT, PUT_OWNER, LEASE, PUT_WORK, END_WORK, WORKED_ON,
+        REVISION,
+    ];
 }
 
 struct Raw {
@@ -477,6 +531,26 @@ mod tests {
         assert!(!store.lease("two", 41_000, 30_000).unwrap());
         assert!(store.lease("two", 41_001, 30_000).unwrap(), "stolen");
         assert!(!store.lease("one", 42_000, 30_000).unwrap());
+        assert!(store.sandboxes().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_note_of_work_counts_for_the_other_replicas_while_it_is_renewed() {
+        let store = store();
+        let seen_by = |replica, since_ms| store.is_worked_on("a", replica, since_ms).unwrap();
+        assert!(!seen_by("two", 0));
+        store.note_work("a", "one", 1_000).unwrap();
+        assert!(seen_by("two", 999) && !seen_by("two", 1_000), "until it is old");
+        assert!(!seen_by("one", 0), "one's own work is known from its gate");
+        assert!(!store.is_worked_on("b", "two", 0).unwrap());
+        store.note_work("a", "one", 2_000).unwrap();
+        store.note_work("a", "two", 2_000).unwrap();
+        assert!(seen_by("two", 1_999) && seen_by("one", 1_999));
+        store.end_work("a", "one").unwrap();
+        assert!(!seen_by("two", 0) && seen_by("one", 0));
+        store.note_work("b", "two", 2_000).unwrap();
+        store.end_all_work("two").unwrap();
+        assert!(!seen_by("one", 0) && !store.is_worked_on("b", "one", 0).unwrap());
         assert!(store.sandboxes().unwrap().is_empty());
     }
 

@@ -182,47 +182,52 @@ impl Gateway {
         let Some(row) = self.rows.get(id)?.filter(unchanged) else { return Ok(()) };
         let cx = self.snapshot_context(id)?;
         let row = self.apply_snapshot(By::Sweep, &row, live, &cx)?;
-        if cx.remedies.has(Remedy::SweepSettlesEmptyProvisioning) {
-            self.settle_empty(&row, live)?;
-        }
-        if cx.remedies.has(Remedy::SweepRedrives) {
-            self.redrive(row, live);
-        }
-        Ok(())
+        self.settle_empty(&row, live)?;
+        Ok(self.redrive(row, live)?)
     }
 
-    /// Drives a stop, start or delete that nobody works on, as a user's repeated request would.
-    fn redrive(self: &Arc<Self>, row: Sandbox, live: &DriverSandbox) {
-        let forgotten = forgotten(&row, live);
+    /// Drives a stop, start or delete that nobody works on, as a user's repeated request would (remedy `sweep-redrives`).
+    fn redrive(self: &Arc<Self>, row: Sandbox, live: &DriverSandbox) -> Result<(), StoreError> {
+        let forgotten = forgotten(&row, live).filter(|_| self.config.remedies.has(Remedy::SweepRedrives));
         let as_found = forgotten.map(|_| (row.issued_epoch, row.phase()));
         if !self.forgotten.found(row.id(), as_found, self.rows.now_ms()) {
-            return;
+            return Ok(());
         }
-        let (Some(forgotten), Some(gate)) = (forgotten, self.gates.try_lock(row.id())) else { return };
+        let (Some(forgotten), Some(gate)) = (forgotten, self.gates.try_lock(row.id())) else { return Ok(()) };
+        if self.is_worked_on_elsewhere(row.id())? {
+            // A slow driver, whose replica waits for it.
+            return Ok(());
+        }
         info!(sandbox_id = %row.id(), ?forgotten, "driving what was forgotten");
         let gateway = self.clone();
         tokio::spawn(async move {
             let driven = match forgotten {
                 Forgotten::Stop => gateway.drive_stop(row.clone(), row, gate).await.map(drop),
                 Forgotten::Start => gateway.drive_start(row.clone(), row, gate).await.map(drop),
-                Forgotten::Delete => gateway.redrive_delete(&row, gate).await.map(drop),
+                Forgotten::Delete => gateway.noting(row.id(), gateway.redrive_delete(&row, gate)).await.map(drop),
             };
             if let Err(status) = driven {
                 warn!(error = %status.message(), "what was forgotten could not be done");
             }
         });
+        Ok(())
     }
 
-    /// A Provisioning row that the sweeps keep finding over an empty backend has nobody left who would bring it up. The
-    /// caller holds the mutation lock.
+    /// A Provisioning row that the sweeps keep finding over an empty backend has nobody left who would bring it up (remedy
+    /// `sweep-settles-empty-provisioning`). The caller holds the mutation lock.
     fn settle_empty(&self, row: &Sandbox, live: &DriverSandbox) -> Result<(), SweepError> {
         let (id, now_ms) = (row.id(), self.rows.now_ms());
-        let empty = row.phase() == SandboxPhase::Provisioning && phases::is_off_and_empty(live);
+        let empty = row.phase() == SandboxPhase::Provisioning
+            && phases::is_off_and_empty(live)
+            && self.config.remedies.has(Remedy::SweepSettlesEmptyProvisioning);
         if !self.empty.found(id, empty.then_some((row.issued_epoch, row.phase())), now_ms) {
             return Ok(());
         }
         // A request that runs knows better: the next sweep looks again.
         let Some(_gate) = self.gates.try_lock(id) else { return Ok(()) };
+        if self.is_worked_on_elsewhere(id)? {
+            return Ok(());
+        }
         let settled = |row: &mut Sandbox| {
             let message = "the compute was suspended after it had lost a dependency";
             row.set_phase(SandboxPhase::Stopped, "False", "DependencyFailure", message, now_ms);
