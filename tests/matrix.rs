@@ -43,15 +43,14 @@ fn a_run_that_never_looked_at_a_remedy_has_the_same_trace_with_it() {
         ("late-stop-snapshot-after-stopped", Source::Benign, &[][..]),
         ("late-stop-snapshot-after-stopped", Source::Benign, &["starting-needs-a-start"]),
         ("restart-stopped-sandbox", Source::Seed(3), &["stop-marker-is-not-start"]),
-        ("create-answer-lost", Source::Benign, &["lost-create-is-taken-back"]),
-        ("eviction-behind-a-session", Source::Benign, &["ended-pod-is-lost"]),
     ] {
         let scenario = scenario(name);
         let before = run(&pool, &scenario, source, with);
         let asked = before.asked.expect("this system keeps an account");
         let unasked: Vec<&str> = proposed().filter(|name| !asked.iter().any(|asked| asked == name)).collect();
         assert!(!unasked.is_empty() && unasked.iter().all(|name| !with.contains(name)), "{name}: {asked:?}");
-        for remedies in unasked.iter().map(std::slice::from_ref).chain([unasked.as_slice()]) {
+        let some = unasked.iter().step_by(4).map(std::slice::from_ref);
+        for remedies in some.chain([unasked.as_slice()]) {
             let after = run(&pool, &scenario, source, &[with, remedies].concat());
             assert_eq!(after.report.trace_hash, before.report.trace_hash, "{name} with {with:?} and {remedies:?}");
             assert_eq!(after.asked.as_ref(), Some(&asked), "{name} with {with:?} and {remedies:?}");
@@ -62,7 +61,7 @@ fn a_run_that_never_looked_at_a_remedy_has_the_same_trace_with_it() {
 #[test]
 fn every_cell_that_is_inferred_is_as_it_would_be_measured() {
     let pool = pool();
-    let names = ["late-stop-snapshot-after-stopped", "empty-backend-during-create", "suspension-outruns-its-pod"];
+    let names = ["late-stop-snapshot-after-stopped", "suspension-outruns-its-pod"];
     let scenarios = names.map(scenario);
     let mut told = 0;
     let rows = matrix::measure(&SYSTEM, &pool, &scenarios, |_, _| told += 1).expect("zygotes that answer");
