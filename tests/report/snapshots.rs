@@ -11,7 +11,14 @@ fn the_failure_is_reported_like_this() {
     let run = run(&pool(), "late-stop-snapshot-after-stopped", Options::as_reported());
     let properties: Vec<_> = OpenShell.properties().into_iter().chain(always_checked()).collect();
     let replay = format!("photofinish replay '{}'", run.job.id());
-    insta::assert_snapshot!(report::failure(&run.report, &run.entries, &properties, &replay, Style::default()));
+    insta::assert_snapshot!(report::failure(
+        &run.report,
+        &run.entries,
+        &properties,
+        |entries| OpenShell.reading(entries),
+        &replay,
+        Style::default()
+    ));
 }
 
 #[test]

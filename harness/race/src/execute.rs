@@ -285,6 +285,7 @@ fn play(
         holds: IndexMap::new(),
         crash_points: begun.crash_points.clone(),
         reported: Reported::of(proposed.map(|s| (s.name, setup.on(s.name)))),
+        astray: false,
     };
     let end = script(scenario, setup.engine, &mut scene);
     *looked_at = scene.reported.looked_at();

@@ -69,26 +69,31 @@ pub fn position(source: &str, byte: usize) -> (usize, usize) {
     (before.matches('\n').count() + 1, before[start..].chars().count() + 1)
 }
 
-/// "did you mean ...?", or all known words if they are few and none is near.
+/// "did you mean ...?", and the known words where that is a guess, or where they are few.
 pub fn suggestion<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<String> {
     let mut known: Vec<&str> = known.into_iter().collect();
     let near = known.iter().map(|k| (strsim::jaro_winkler(k, word), *k)).max_by(|a, b| a.0.total_cmp(&b.0));
-    match near {
-        // Jaro-Winkler is unkind to words of one or two letters.
-        Some((score, k)) if score > 0.75 || (strsim::damerau_levenshtein(k, word) == 1 && word.len() > 1) => {
-            Some(format!("did you mean `{k}`?"))
-        }
-        Some(_) => {
-            known.sort_unstable();
-            known.dedup();
-            let more = known.len().saturating_sub(16);
-            known.truncate(16);
-            let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
-            Some(format!("known: {}{tail}", known.join(", ")))
-        }
-        None => None,
-    }
+    let (score, nearest) = near?;
+    let slip = strsim::damerau_levenshtein(nearest, word);
+    // Jaro-Winkler is unkind to words of one or two letters.
+    let near = score > 0.75 || (slip == 1 && word.len() > 1);
+    let is_slip = near && slip <= 2;
+    known.sort_unstable();
+    known.dedup();
+    let meant = near.then(|| format!("did you mean `{nearest}`?"));
+    let listed = (!is_slip || known.len() <= FEW).then(|| {
+        let more = known.len().saturating_sub(LISTED);
+        known.truncate(LISTED);
+        let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("known: {}{tail}", known.join(", "))
+    });
+    Some(meant.into_iter().chain(listed).collect::<Vec<_>>().join(" "))
 }
+
+/// So few words are listed even beside the one that was surely meant.
+const FEW: usize = 4;
+/// So many words are listed at most.
+const LISTED: usize = 16;
 
 /// What a user wrote cannot be used: a scenario file, a run id, an option. Exit code 2.
 #[derive(Debug)]
@@ -164,9 +169,16 @@ mod tests {
     #[test]
     fn the_nearest_known_word_is_named_and_few_are_listed() {
         for (word, known, expected) in [
-            ("awiat", &["await", "run", "stop"][..], "did you mean `await`?"),
-            ("gatway", &["driver", "gateway"], "did you mean `gateway`?"),
-            ("az", &["as", "watch"], "did you mean `as`?"),
+            ("awiat", &["await", "run", "stop", "hold", "cut"][..], "did you mean `await`?"),
+            ("gatway", &["driver", "gateway"], "did you mean `gateway`? known: driver, gateway"),
+            ("az", &["as", "watch", "link", "by", "of"], "did you mean `as`?"),
+            ("v0.5.7", &["v0.5.6", "v0.5.0"], "did you mean `v0.5.6`? known: v0.5.0, v0.5.6"),
+            // It begins alike, and may well be something else.
+            (
+                "node",
+                &["node-lifecycle", "kubelet", "api", "gc", "driver"],
+                "did you mean `node-lifecycle`? known: api, driver, gc, kubelet, node-lifecycle",
+            ),
             ("x", &["stop", "run"], "known: run, stop"),
         ] {
             assert_eq!(suggestion(word, known.iter().copied()).as_deref(), Some(expected), "{word}");

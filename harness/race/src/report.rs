@@ -10,6 +10,7 @@ use crate::outcome::{Outcome, RunReport};
 
 mod failure;
 
+pub(crate) use failure::cut;
 pub use failure::{LINES, failure};
 
 /// With or without colours.

@@ -20,7 +20,8 @@ pub enum StepError {
     /// what was expected and what was seen, e.g. "expected demo Stopped within 60s, it is Stopping".
     #[error("{0}")]
     Missed(String),
-    /// The step cannot be done at all (releases what is not held): the run ends, exit code 3.
+    /// The step cannot be done at all (releases what is not held): the run ends, exit code 3. Behind a step that missed
+    /// what it waits for, it is [`StepError::Missed`] too.
     #[error(transparent)]
     Impossible(BoxError),
     /// The engine that was asked for cannot do the step: the run ends without a verdict, exit code 2.
@@ -73,18 +74,28 @@ pub struct Scene<'a> {
     pub(crate) crash_points: CrashPoints,
     /// Whether no proposed remedy is on.
     pub(crate) reported: Reported,
+    /// A step has missed what it waits for: the script is off its way.
+    pub(crate) astray: bool,
 }
 
 impl Scene<'_> {
     /// Plays one step. What it missed is an entry of the trace; any other error ends the run.
+    ///
+    /// Behind a step that missed what it waits for, a step that cannot be done has missed it as well: the Pod that it would
+    /// delete, say, was never made. That is no mistake of whoever wrote it.
     pub(crate) fn act(&mut self, step: &Step) -> Result<(), StepError> {
         let trace = self.trace.clone();
         let begun =
             trace.entry("step", step.verb.clone()).host("world").text(&step.text).field("line", step.line).record();
         // What a step does to the world has the step as its cause.
         trace.set_ambient_cause(Some(begun));
-        match step.action.act(self) {
+        let done = match step.action.act(self) {
+            Err(StepError::Impossible(why)) if self.astray => Err(StepError::Missed(why.to_string())),
+            done => done,
+        };
+        match done {
             Err(StepError::Missed(why)) => {
+                self.astray = true;
                 let text = format!("{}: {why}", step.text);
                 trace.entry("step", "missed").host("world").text(text).field("line", step.line).cause(begun).record();
             }

@@ -187,7 +187,14 @@ fn judge(system: &dyn System, workers: &Workers, job: &Job, expected: &Expected)
     let id = run.job.id();
     let replay = cli::replay_command(&id.to_string());
     let mut text = format!("{}: {why}\n", job.name());
-    text += &report::failure(&run.report, &run.entries, &system.properties(), &replay, Style::default());
+    text += &report::failure(
+        &run.report,
+        &run.entries,
+        &system.properties(),
+        |entries| system.reading(entries),
+        &replay,
+        Style::default(),
+    );
     if run.report.outcome == Outcome::Holds {
         text += &format!("  replay: {replay}\n");
     }

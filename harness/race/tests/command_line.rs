@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         ("a spinning run is hung at the wall limit, exit code 3 wins", a_spinning_run_is_hung),
         ("a failure that does not replay is nondeterministic, both sides are shown", a_difference_is_shown),
         ("a panic of the harness itself is exit code 3", a_panic_of_the_harness),
+        ("what cannot be done behind a step that missed is missed as well", a_script_off_its_way),
         ("a property without anything to judge is vacuous, exit code 1", nothing_to_judge_is_vacuous),
         ("a step that waits in vain violates the script and the run goes on", a_missed_step_violates_the_script),
         ("pinned choices decide, wrong ones are told", pinned_choices_decide),
@@ -357,6 +358,24 @@ fn a_panic_of_the_harness() {
     let (code, run) = one(&["run", file.path()]);
     assert_eq!((code, run["outcome"].as_str()), (3, Some("failed")));
     assert!(run["end"].as_str().is_some_and(|e| e.contains("the harness's own code is wrong")), "{run}");
+}
+
+fn a_script_off_its_way() {
+    let file = File::steps("too-much", "set-succeeds", &[SET[0], "run: 1s", "misbehave: ask-too-much"]);
+    let (code, run) = one(&["run", file.path()]);
+    assert_eq!((code, run["outcome"].as_str()), (3, Some("failed")), "{run}");
+    assert!(run["end"].as_str().is_some_and(|e| e.contains("there is no such thing")), "{run}");
+    let steps = [SET[0], "await: {reply: get, within: 1s}", "misbehave: ask-too-much", "run: 1s"];
+    let file = File::steps("astray", "set-succeeds", &steps);
+    let (code, run) = one(&["run", file.path()]);
+    assert_eq!(
+        (code, run["outcome"].as_str(), run["property"].as_str()),
+        (1, Some("violated"), Some("script")),
+        "{run}"
+    );
+    assert_eq!(run["end"], serde_json::Value::Null);
+    let (_, out, _) = toy(&["run", file.path(), "--trace"]);
+    assert!(out.contains("misbehave: ask-too-much: there is no such thing") && out.contains("  run: 1s"), "{out}");
 }
 
 fn nothing_to_judge_is_vacuous() {

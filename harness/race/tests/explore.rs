@@ -135,7 +135,8 @@ fn a_sweep_groups_what_fails() {
     assert_eq!((code, err.as_str()), (1, ""), "{out}");
     assert!(out.contains("violated set-succeeds of client  lossy-line  ["), "{out}");
     assert!(out.contains(" of 120 runs ("), "{out}");
-    assert!(out.contains("clean runs for 95 % confidence; first after "), "{out}");
+    assert!(out.contains("clean runs for 95 % confidence; first in run "), "{out}");
+    assert!(out.contains("]\n  the set got code 14\n  found in "), "each says what went wrong: {out}");
     assert!(out.contains("\n120 runs in "), "{out}");
     let id = replayed_id(&out);
     assert!(id.starts_with("pf1:lossy-line:as-reported:w="), "{id}");
@@ -309,6 +310,9 @@ fn a_scenario_is_written() {
     );
     assert!(text.contains("fails-without:\n  - {off: [proposed], violates: [set-succeeds]}\n"), "{text}");
     assert!(!text.contains("failing-seeds"), "{text}");
+    let first = "# yaml-language-server: $schema=scenario.schema.json\n# Shrunk from a run that failed: pf1:";
+    assert!(text.starts_with(first), "editors know its words: {text}");
+    assert_eq!(folder.toy(&["fmt", "--check", "new.yaml"]), (0, String::new(), String::new()), "{text}");
     assert_eq!(folder.toy(&["check", "new.yaml"]).0, 0, "{text}");
     assert_eq!(folder.toy(&["run", "new.yaml"]).0, 0);
     let (code, out, _) = folder.toy(&["run", "new.yaml", "--as-reported", "--json"]);
@@ -512,6 +516,12 @@ fn diff_shows_the_parting() {
             && out.contains("reply    set: 2"),
         "{out}"
     );
+    // Nothing was drawn: the nearest run that holds has a remedy more.
+    let (code, out, err) = folder.toy(&["diff", "pf1:lost-reply:as-reported:benign:"]);
+    assert!(code == 0 && err.is_empty() && out.starts_with("it holds with: retry\n"), "{out}{err}");
+    assert!(out.contains("another  holds  pf1:lost-reply:as-reported,+retry:benign:\n"), "{out}");
+    let (code, _, err) = folder.toy(&["diff", "pf1:fresh-read:+stale-get:benign:"]);
+    assert!(code == 2 && err.contains("it has no passing sibling"), "{err}");
     let (code, out, _) = folder.toy(&["diff", LOST, LOST]);
     assert!(code == 0 && out.ends_with("the runs are alike, entry by entry\n"), "{out}");
     let (code, _, err) = folder.toy(&["diff", "pf1:lossy-line::benign:"]);

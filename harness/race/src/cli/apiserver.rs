@@ -75,7 +75,8 @@ async fn listen(address: SocketAddr, server: &ApiServer) -> Result<(), BadInput>
             "warning: {address} can be reached from elsewhere, and there is no authentication: everybody may do everything"
         ));
     }
-    println!("serving on http://{address}");
+    // At once: who has read the first line may not read on.
+    println!("serving on http://{address}\n  kubectl --server http://{address} get namespaces");
     let _ = std::io::stdout().flush();
     let incoming = futures::stream::unfold(listener, |listener| async move {
         loop {

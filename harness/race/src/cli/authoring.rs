@@ -9,9 +9,10 @@ use super::{BAD_INPUT, Kind};
 use crate::catalogue;
 use crate::mistake::{BadInput, Mistake};
 use crate::scenario::lint::lint;
+use crate::scenario::schema::MODELINE;
 use crate::scenario::yaml::Node;
 use crate::scenario::{Scenario, layout, verbs};
-use crate::system::System;
+use crate::system::{Cluster, System};
 
 #[derive(Args)]
 pub(super) struct NewArgs {
@@ -52,9 +53,11 @@ pub(super) fn new(system: &dyn System, args: &NewArgs, output: &mut Output) -> R
     let Some(text) = template(system, &name) else {
         return Err(BadInput::new("the system has no scenario to start from"));
     };
-    let cannot = |e: std::io::Error| {
-        let bad = BadInput::new(format!("{} cannot be written: {e}", path.display()));
-        if e.kind() == std::io::ErrorKind::AlreadyExists { bad.help("choose another name") } else { bad }
+    let cannot = |e: std::io::Error| match e.kind() {
+        std::io::ErrorKind::AlreadyExists => {
+            BadInput::new(format!("{} is there already", path.display())).help("choose another name")
+        }
+        _ => BadInput::new(format!("{} cannot be written: {e}", path.display())),
     };
     let mut file = std::fs::File::create_new(&path).map_err(cannot)?;
     std::io::Write::write_all(&mut file, text.as_bytes()).map_err(cannot)?;
@@ -70,9 +73,6 @@ pub(super) fn new(system: &dyn System, args: &NewArgs, output: &mut Output) -> R
     }
     Ok(0)
 }
-
-/// How editors find the schema: `schema scenario` prints it.
-const MODELINE: &str = "# yaml-language-server: $schema=scenario.schema.json";
 
 /// The system's first built-in scenario under another name, with a line on each step that there is.
 fn template(system: &dyn System, name: &str) -> Option<String> {
@@ -90,7 +90,10 @@ fn template(system: &dyn System, name: &str) -> Option<String> {
                     builtin.name
                 )
             }
-            Some(("cluster", _)) => format!("# Options: {}.\n{line}", options(system)),
+            Some(("cluster", _)) => {
+                format!("# Where; the first value of each is the usual one: {}.\n{line}", options(system))
+            }
+            Some(("also", _)) => format!("# The same in other clusters as well: {name}@shared and so on.\n{line}"),
             Some(("steps", _)) => {
                 format!("# What happens, in order; every step there is stands at the end of this file.\n{line}")
             }
@@ -106,6 +109,12 @@ fn template(system: &dyn System, name: &str) -> Option<String> {
     text += "\n# Steps:\n";
     for verb in verbs::GENERIC.iter().chain(system.verbs()) {
         text += &format!("#   {}\n#       {}\n", verb.usage, verb.sentence);
+    }
+    let usual = Cluster::new(system.cluster_options());
+    for (what, names) in [("HOST", system.hosts(&usual)), ("watch: CLIENT/PLURAL", system.streams(&usual))] {
+        if !names.is_empty() {
+            text += &format!("\n# {what} is one of: {}\n", names.join(", "));
+        }
     }
     Some(text)
 }

@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::explore::choices::ChoicePoint;
 use crate::explore::exhaust::{Plan, list_hash};
 use crate::explore::findings::{Finding, Findings};
+use crate::explore::fingerprint;
 use crate::explore::pruning::{self, Pruned};
 use crate::mistake::BadInput;
 use crate::outcome::{Outcome, RunReport};
@@ -21,7 +22,7 @@ use crate::system::System;
 
 use super::output::{Output, complain, json_line, note};
 use super::progress::{Extent, Progress, QuietArg};
-use super::sweep::shown;
+use super::sweep::{FINDING_WIDTH, shown};
 use super::{BAD_INPUT, HARNESS, SystemArgs, interrupt, parse_limit, replay_command, selected};
 
 #[derive(Args)]
@@ -361,7 +362,9 @@ fn tell(certificate: &Certificate<'_>, args: &ExhaustArgs, virtual_ns: u64, outp
     for finding in findings {
         let Finding { fingerprint, property, object, run_id, times, outcome, .. } = finding;
         let outcome = output.style.outcome(*outcome, outcome.name());
-        output.line(format!("{outcome} {property} of {object}  [{fingerprint}]  in {times} schedules"));
+        let what = fingerprint::what(property, object);
+        output.line(format!("{outcome} {what}  [{fingerprint}]  in {times} schedules"));
+        output.line(format!("  {}", report::cut(&finding.why, FINDING_WIDTH)));
         output.line(format!("  cheapest: {}", replay_command(run_id)));
     }
     if let Some(rest) = rest {

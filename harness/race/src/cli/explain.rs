@@ -7,6 +7,7 @@ use crate::mistake::BadInput;
 use crate::outcome::Outcome;
 use crate::pool::{Job, Run};
 use crate::report;
+use crate::switch::{Switch, SwitchKind};
 use crate::system::System;
 
 use super::drawing::Drawing;
@@ -39,7 +40,7 @@ pub(super) struct ExplainArgs {
 pub(super) struct DiffArgs {
     /// A run: as a failing run prints it.
     run_id: String,
-    /// Another run; without it, the nearest one that holds: one choice of the first taken back.
+    /// Another run; without it, the nearest one that holds: one choice of the first taken back, or else one remedy on.
     other: Option<String>,
     /// Draw both runs as timelines from where they part, into one HTML file that needs nothing else.
     #[arg(long, value_name = "FILE")]
@@ -69,12 +70,8 @@ pub(super) fn explain(system: &'static dyn System, args: &ExplainArgs, output: &
 fn explained(system: &'static dyn System, args: &ExplainArgs, output: &mut Output) -> Result<u8, LabError> {
     let (run, fingerprint) = Lab::new(system).failing(system, &args.run_id)?;
     let style = output.style;
-    output.line(format!(
-        "{} {} of {}",
-        style.outcome(run.report.outcome, run.report.outcome.name()),
-        fingerprint.property,
-        fingerprint.object
-    ));
+    let outcome = style.outcome(run.report.outcome, run.report.outcome.name());
+    output.line(format!("{outcome} {}", fingerprint.what()));
     if let Some(end) = &run.report.end {
         output.line(format!("  {end}"));
     }
@@ -88,7 +85,7 @@ fn explained(system: &'static dyn System, args: &ExplainArgs, output: &mut Outpu
                 continue;
             }
             if hidden > 0 {
-                output.line(style.dim(&format!("{:>13}  ({hidden} requests, events and spans between)", "")));
+                output.line(style.dim(&format!("{:>13}  (between them: {hidden} of requests, events, spans)", "")));
                 hidden = 0;
             }
             // The same line twice in a row says nothing new.
@@ -114,15 +111,19 @@ fn differs(system: &'static dyn System, args: &DiffArgs, output: &mut Output) ->
         None => {
             let (run, fingerprint) = lab.failing(system, &args.run_id)?;
             let pinned = lab.pinned(&run, &fingerprint)?;
-            let Some((job, sibling, flipped)) = pinned.map(|job| sibling(&mut lab, job)).transpose()?.flatten() else {
+            if let Some((job, sibling, flipped)) = pinned.map(|job| sibling(&mut lab, job)).transpose()?.flatten() {
+                output.line(format!("it holds without: {}", story::pin(&flipped.0, &flipped.1)));
+                (lab.run(&job)?, sibling)
+            } else if let Some((remedy, remedied)) = remedied(&mut lab, system, &run)? {
+                output.line(format!("it holds with: {remedy}"));
+                (run, remedied)
+            } else {
                 return Err(BadInput::new(
-                    "no single choice of this run, taken back, makes it hold: it has no passing sibling",
+                    "no single choice of this run, taken back, makes it hold, nor does a single remedy: it has no passing sibling",
                 )
                 .help("shrink it first, or name another run to compare it with")
                 .into());
-            };
-            output.line(format!("it holds without: {}", story::pin(&flipped.0, &flipped.1)));
-            (lab.run(&job)?, sibling)
+            }
         }
     };
     lab.told();
@@ -170,6 +171,25 @@ fn sibling(lab: &mut Lab, job: Job) -> Result<Option<Sibling>, LabError> {
         }
     }
     Ok(None)
+}
+
+/// The nearest run that holds with one recommended remedy more: the one that goes the same way for longest.
+fn remedied(lab: &mut Lab, system: &dyn System, failing: &Run) -> Result<Option<(&'static str, Run)>, LabError> {
+    let Job { scenario, options, .. } = &failing.job;
+    let switches = system.switches();
+    let on = options.resolve(switches, &scenario.reported_without);
+    let recommended = |s: &&Switch| matches!(s.kind, SwitchKind::Proposed { recommended: true });
+    let mut nearest: Option<(usize, &'static str, Run)> = None;
+    for switch in switches.iter().filter(recommended).filter(|s| !on.contains(s.name)) {
+        let options = options.clone().with([switch.name]).canonical(switches, &scenario.reported_without);
+        let run = lab.run(&Job { options, ..failing.job.clone() })?;
+        let alike = story::parting(&failing.entries, &run.entries).map_or(failing.entries.len(), |(at, _)| at);
+        let farther = nearest.as_ref().is_none_or(|(so_far, ..)| alike > *so_far);
+        if run.report.outcome == Outcome::Holds && farther {
+            nearest = Some((alike, switch.name, run));
+        }
+    }
+    Ok(nearest.map(|(_, name, run)| (name, run)))
 }
 
 /// What one side shows from where they part: the entry itself, and the next that say what happened.

@@ -79,13 +79,11 @@ impl Lab {
         let run = self.run_id(system, id)?;
         match Fingerprint::of(&run.report, &run.entries) {
             Some(fingerprint) => Ok((run, fingerprint)),
-            None => Err(BadInput::new(format!(
-                "the run {} is {}: there is no failure in it",
-                run.job.id(),
-                run.report.outcome
-            ))
-            .help("expected the id of a run that fails, as sweep and run print it")
-            .into()),
+            None => {
+                Err(BadInput::new(format!("there is no failure in the run {}: {}", run.job.id(), run.report.outcome))
+                    .help("expected the id of a run that fails, as sweep and run print it")
+                    .into())
+            }
         }
     }
     /// A job with the draws of a failing run as pins, that fails in the same way without drawing anything.

@@ -17,7 +17,6 @@ use crate::options::{Options, Profile};
 use crate::outcome::Outcome;
 use crate::pool::{Again, Job, Pool};
 use crate::property::{Checked, always_checked};
-use crate::run_id::RunId;
 use crate::scenario::yaml::parse_duration;
 use crate::scenario::{Kind, Scenario};
 use crate::switch::SwitchKind;
@@ -25,6 +24,7 @@ use crate::system::{Engine, System};
 use output::{Colour, Output, complain, note};
 use printer::Printer;
 use progress::QuietArg;
+pub(crate) use replay::replay_command;
 
 mod apiserver;
 mod artifacts;
@@ -43,6 +43,7 @@ mod output;
 mod printer;
 mod progress;
 mod prove;
+mod replay;
 mod schema;
 mod shrink;
 mod sweep;
@@ -152,7 +153,7 @@ enum Command {
         #[command(flatten)]
         how: QuietArg,
     },
-    /// Serve the simulated Kubernetes API on a socket, in real time, until SIGTERM.
+    /// Serve the simulated Kubernetes API on a socket, in real time, until SIGTERM; nothing acts on what is written.
     Apiserver(apiserver::ApiServerArgs),
     /// Print the JSON Schema of what --json prints, or of scenario files.
     Schema(schema::SchemaArgs),
@@ -301,7 +302,7 @@ pub(crate) fn run(system: &'static dyn System, args: impl Iterator<Item = OsStri
             };
             measure(system, &scenarios, form, (profiles, how.quiet), &mut output)
         }
-        Command::Replay { run_id, how } => replay(system, &run_id, &how, &mut output),
+        Command::Replay { run_id, how } => replay::replay(system, &run_id, &how, &mut output),
     };
     let code = done.unwrap_or_else(|bad| {
         complain(&bad);
@@ -433,15 +434,6 @@ fn measure(
     })
 }
 
-fn replay(system: &'static dyn System, id: &str, how: &HowArgs, output: &mut Output) -> Result<u8, BadInput> {
-    let id: RunId = id.parse()?;
-    let job = catalogue::by_id(system, &id)?;
-    let width = job.scenario.name.len();
-    let mut printer = Printer::new(system, how, output, width);
-    printer.each(vec![job]);
-    printer.end()
-}
-
 fn width<'a>(names: impl Iterator<Item = &'a str>) -> usize {
     names.map(str::len).max().unwrap_or(0)
 }
@@ -455,14 +447,6 @@ fn found(findings: &Findings) -> String {
         1 => "1 does not hold".to_owned(),
         _ => format!("{failed} do not hold in {kinds} {}", if kinds == 1 { "way" } else { "ways" }),
     }
-}
-
-/// The command that replays a run with this very executable.
-pub(crate) fn replay_command(id: &str) -> String {
-    let exe = std::env::current_exe().map_or("photofinish".to_owned(), |p| p.to_string_lossy().into_owned());
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
-    let exe = if exe.chars().all(plain) { exe } else { format!("'{}'", exe.replace('\'', r"'\''")) };
-    format!("{exe} replay '{id}'")
 }
 
 #[cfg(test)]

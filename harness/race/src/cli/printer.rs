@@ -133,7 +133,14 @@ impl<'a> Printer<'a> {
     }
     fn failure_in(&self, run: &Run, style: report::Style) -> String {
         let replay = replay_command(&run.job.id().to_string());
-        let mut text = report::failure(&run.report, &run.entries, &self.system.properties(), &replay, style);
+        let mut text = report::failure(
+            &run.report,
+            &run.entries,
+            &self.system.properties(),
+            |entries| self.system.reading(entries),
+            &replay,
+            style,
+        );
         let closing: Vec<String> = run.job.closed_by().iter().map(|set| set.join(" + ")).collect();
         if run.report.outcome != Outcome::Holds && !closing.is_empty() {
             text += &format!("  holds with: {}\n", closing.join("; "));

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::coverage::Coverage;
 use crate::explore::findings::{Finding, Findings, Seen};
+use crate::explore::fingerprint;
 use crate::explore::memory::{self, Memory, Remembered};
 use crate::explore::odds;
 use crate::explore::strategy::{self, Strategy};
@@ -19,6 +20,7 @@ use crate::options::Options;
 use crate::outcome::Outcome;
 use crate::pool::{Again, Job, Pool, PoolError, Run, WALL_LIMIT};
 use crate::property::SCRIPT;
+use crate::report;
 use crate::run_id::RunId;
 use crate::scenario::Scenario;
 use crate::system::System;
@@ -375,6 +377,8 @@ fn summary(findings: &Findings, coverage: &Coverage, replayed: u64, seconds: f64
 
 /// How many findings are printed, unless all are asked for.
 const SHOWN: usize = 10;
+/// Columns of what a finding's cheapest run says.
+pub(super) const FINDING_WIDTH: usize = 118;
 
 /// The findings to print, and what to say of those that are not. What the script waited for in vain comes last: many
 /// faults lead there.
@@ -396,14 +400,16 @@ fn tell(findings: &Findings, replayed: u64, seconds: f64, (ended, all): (Option<
     for finding in told {
         let Finding { fingerprint, property, object, scenario, run_id, faults, times, outcome, .. } = finding;
         output.line(format!(
-            "{} {property} of {object}  {scenario}  [{fingerprint}]",
-            style.outcome(*outcome, outcome.name())
+            "{} {}  {scenario}  [{fingerprint}]",
+            style.outcome(*outcome, outcome.name()),
+            fingerprint::what(property, object)
         ));
-        let first = format!("after {} runs, {:.1} s", finding.found_after_runs, finding.found_after_seconds);
+        let first = format!("in run {}, after {:.1} s", finding.found_after_runs, finding.found_after_seconds);
         let found = match times {
             0 => "in a remembered run only".to_owned(),
             times => odds::sentence(*times, findings.drawn(scenario)),
         };
+        output.line(format!("  {}", report::cut(&finding.why, FINDING_WIDTH)));
         output.line(format!("  {found}; first {first}"));
         output.line(format!("  cheapest ({faults} choices not as usual): {}", replay_command(run_id)));
     }
@@ -444,6 +450,7 @@ mod tests {
             fingerprint: format!("{n:08x}"),
             property: if n.is_multiple_of(2) { SCRIPT } else { "stable" }.to_owned(),
             object: String::new(),
+            why: String::new(),
             scenario: String::new(),
             run_id: String::new(),
             faults: 0,

@@ -9,7 +9,7 @@ use crate::explore::findings::Findings;
 use crate::html::{Found, Swept};
 use crate::mistake::BadInput;
 use crate::options::Options;
-use crate::pool::{Again, Job, Pool, PoolError, Run};
+use crate::pool::{Again, Job, Pool, PoolError};
 use crate::property::always_checked;
 use crate::run_id::RunId;
 use crate::scenario::Scenario;
@@ -68,18 +68,17 @@ impl SweepPage<'_> {
         for finding in findings.all() {
             let id: RunId = finding.run_id.parse()?;
             let job = Job { objects: true, ..catalogue::by_id(system, &id)? };
-            let (section, why) = match pool.run_one(&job) {
-                Ok(run) => (drawing.add_section(&run), why(&run, &finding.property)),
+            let section = match pool.run_one(&job) {
+                Ok(run) => drawing.add_section(&run),
                 Err(e) => {
                     note(format!("note: the run {id} could not be drawn: {e}"));
-                    (None, String::new())
+                    None
                 }
             };
             let sentence = properties.iter().find(|p| p.name == finding.property).map_or("", |p| p.sentence);
             found.push(Found {
                 finding,
                 sentence: sentence.to_owned(),
-                why,
                 drawn: findings.drawn(&finding.scenario),
                 replay: replay_command(&finding.run_id),
                 section,
@@ -98,11 +97,4 @@ impl SweepPage<'_> {
         });
         drawing.write()
     }
-}
-
-/// What was wrong in a run, in words.
-fn why(run: &Run, property: &str) -> String {
-    let broken = run.report.violations.iter().find(|broken| broken.property == property);
-    let end = || run.report.end.clone().unwrap_or_default();
-    broken.map_or_else(end, |broken| broken.violation.why.clone())
 }

@@ -34,7 +34,7 @@ pub(super) fn tell(
     let code = run.report.outcome.exit_code();
     let broke = broken_at(&run, &fingerprint);
     let moments = inevitable::moments(&run.entries, broke, telling, MOMENTS);
-    output.line(format!("{} of {}", fingerprint.property, fingerprint.object));
+    output.line(fingerprint.what());
     interrupt::listen();
     let mut counts = vec![(0u64, 0u64); moments.len()];
     let extent = Extent { total: Some(moments.len() as u64 * forks), limit: None };

@@ -7,7 +7,7 @@ use photofinish_sim::trace::Entry;
 use serde::Serialize;
 
 use crate::catalogue;
-use crate::explore::fingerprint::Fingerprint;
+use crate::explore::fingerprint::{self, Fingerprint};
 use crate::outcome::{Outcome, RunReport};
 use crate::pool::{Again, Pool, PoolError};
 use crate::run_id::RunId;
@@ -22,6 +22,8 @@ pub struct Finding {
     pub property: String,
     /// What it is about.
     pub object: String,
+    /// What the cheapest run says: how the property was broken, or why the run ended.
+    pub why: String,
     /// Name of the scenario.
     pub scenario: String,
     /// The cheapest run that showed it.
@@ -66,6 +68,12 @@ pub enum Seen {
     Cheaper,
     /// One more of its kind.
     Again,
+}
+
+/// How the property that a failing run is known by was broken, on one line.
+fn why(report: &RunReport) -> String {
+    let why = fingerprint::told(report).map(|broken| &*broken.violation.why).or(report.end.as_deref());
+    why.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// How many choices of a run were not as usual.
@@ -117,6 +125,7 @@ impl Findings {
             fingerprint: fingerprint.short(),
             property: fingerprint.property.clone(),
             object: fingerprint.object.clone(),
+            why: why(report),
             scenario: scenario.to_owned(),
             run_id: run_id.to_owned(),
             faults: cost.0,
@@ -137,8 +146,8 @@ impl Findings {
                     return Seen::Again;
                 }
                 kept.cost = cost;
-                let Finding { run_id, faults, outcome, .. } = finding;
-                kept.finding = Finding { run_id, faults, outcome, ..kept.finding.clone() };
+                let Finding { run_id, faults, outcome, why, .. } = finding;
+                kept.finding = Finding { run_id, faults, outcome, why, ..kept.finding.clone() };
                 Seen::Cheaper
             }
         }

@@ -5,7 +5,7 @@ use photofinish_sim::trace::Entry;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::outcome::{Outcome, RunReport};
+use crate::outcome::{Broken, Outcome, RunReport};
 use crate::property::SCRIPT;
 
 /// What a failure is known by. Equal ones are taken for the same bug.
@@ -31,12 +31,10 @@ impl Fingerprint {
             Outcome::Holds | Outcome::Vacuous | Outcome::Refused => return None,
             _ => {}
         }
-        // A step that waits in vain is what many faults lead to: a property of the system says more.
-        let told = report.violations.iter().find(|b| b.property != SCRIPT).or(report.violations.first());
-        let Some(first) = told.filter(|_| report.outcome == Outcome::Violated) else {
+        let Some(first) = told(report) else {
             let shape =
                 format!("{} {}", steps_before(entries, entries.len()), shape(report.end.as_deref().unwrap_or("")));
-            let object = entries.last().map_or("world", |e| e.host.as_ref()).to_owned();
+            let object = entries.last().map_or(WORLD, |e| e.host.as_ref()).to_owned();
             return Some(Fingerprint {
                 property: report.outcome.name().to_owned(),
                 object,
@@ -47,7 +45,7 @@ impl Fingerprint {
         let broke = entries.get(at);
         let led = first.violation.led.iter().filter_map(|id| entries.get(*id as usize));
         let object = broke.into_iter().chain(led).find_map(object_of);
-        let object = object.or_else(|| broke.map(|e| e.host.to_string())).unwrap_or_else(|| "world".to_owned());
+        let object = object.or_else(|| broke.map(|e| e.host.to_string())).unwrap_or_else(|| WORLD.to_owned());
         if first.property == SCRIPT {
             let step =
                 broke.and_then(|e| e.cause).and_then(|id| entries.get(id as usize)).map_or("", |step| &*step.text);
@@ -64,6 +62,10 @@ impl Fingerprint {
     pub fn same_failure(&self, other: &Fingerprint) -> bool {
         (&self.property, &self.object) == (&other.property, &other.object)
     }
+    /// `stopped-is-stable of demo`
+    pub fn what(&self) -> String {
+        what(&self.property, &self.object)
+    }
     /// Eight hexadecimal digits.
     pub fn short(&self) -> String {
         let all = [&*self.property, &self.object, &self.shape].join("\n");
@@ -71,11 +73,26 @@ impl Fingerprint {
     }
 }
 
+/// A property and what it is about; the script is about the whole world, which goes without saying.
+pub fn what(property: &str, object: &str) -> String {
+    if object == WORLD { property.to_owned() } else { format!("{property} of {object}") }
+}
+
+/// The object of what is about no single one.
+pub const WORLD: &str = "world";
+
 /// `1a2b3c4d stopped-is-stable of demo`
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} of {}", self.short(), self.property, self.object)
+        write!(f, "{} {}", self.short(), self.what())
     }
+}
+
+/// The violation that a failing run is known by, if it came to its end.
+pub fn told(report: &RunReport) -> Option<&Broken> {
+    // A step that waits in vain is what many faults lead to: a property of the system says more.
+    let told = report.violations.iter().find(|b| b.property != SCRIPT).or(report.violations.first());
+    told.filter(|_| report.outcome == Outcome::Violated)
 }
 
 fn object_of(e: &Entry) -> Option<String> {

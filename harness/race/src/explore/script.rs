@@ -6,6 +6,7 @@ use crate::explore::story;
 use crate::options::Options;
 use crate::pool::Job;
 use crate::scenario::Scenario;
+use crate::scenario::schema::MODELINE;
 use crate::switch::{Switch, SwitchKind};
 use crate::system::Engine;
 
@@ -30,7 +31,7 @@ pub fn of_job(job: &Job, switches: &[Switch], violated: &[&str], sentence: &str)
     let blocks = blocks(&scenario.source.text)?;
     let block = |key: &str| blocks.iter().find(|(k, _)| *k == key).map_or("", |(_, text)| *text);
     let base = scenario.name.split('@').next().unwrap_or(&scenario.name);
-    let mut text = format!("# Shrunk from a run that failed: {}\n", job.id());
+    let mut text = format!("{MODELINE}\n# Shrunk from a run that failed: {}\n", job.id());
     text += &format!("scenario: {base}-shrunk\n");
     text += block("reports");
     text += &format!("summary: {}\n", serde_json::to_string(sentence).expect("a text is plain data"));

@@ -2,7 +2,7 @@
 use photofinish_sim::choices::Pins;
 use photofinish_sim::trace::{Entry, EntryId};
 
-use crate::explore::fingerprint::Fingerprint;
+use crate::explore::fingerprint::{Fingerprint, WORLD};
 use crate::property::Violation;
 
 /// What a pinned choice makes happen, in words. The keys are those of the table of API faults; others are named as they are.
@@ -94,7 +94,8 @@ pub fn sentence(fingerprint: &Fingerprint, pins: &Pins, why: &str) -> String {
         true => "without any fault, by the script alone".to_owned(),
         false => format!("because {}", causes.join(", and ")),
     };
-    format!("{} fails on {} {because}: {why}", fingerprint.property, fingerprint.object)
+    let on = if fingerprint.object == WORLD { String::new() } else { format!(" on {}", fingerprint.object) };
+    format!("{} fails{on} {because}: {why}", fingerprint.property)
 }
 
 /// All entries that a violation goes back to, oldest first: its causes to the start of the run, and what its property names.

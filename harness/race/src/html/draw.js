@@ -152,17 +152,25 @@ class Chart {
     let lastPx = -1e9;
     let lastAt = -1;
     const [first, last] = this.inWindow();
-    const decimals = last - first > 6e10 ? 1 : last - first > 3e7 ? 3 : 4;
+    const usual = last - first > 6e10 ? 1 : last - first > 3e7 ? 3 : 4;
+    const ticks = [];
     const start = firstFrom(run.entries.length, (i) => this.scale.x[i], this.app.window.from);
     for (let i = start; i < run.entries.length; i++) {
       const px = this.xOf(i);
       if (px > width) break;
       const e = run.entries[i];
       if (e.at === lastAt || px - lastPx < 84 || px > width - 60) continue;
-      out.push(`<path class="tick" d="M${px.toFixed(1)} ${AXIS - 5}V${this.height}"/>`,
-        `<text class="tick-text" x="${(px + 3).toFixed(1)}" y="${AXIS - 6}">${(e.at / 1e9).toFixed(decimals)} s</text>`);
+      ticks.push({ px, at: e.at });
       lastPx = px;
       lastAt = e.at;
+    }
+    // Two ticks that read alike would be no axis.
+    const alike = (decimals) => ticks.some((t, i) => i > 0 && (t.at / 1e9).toFixed(decimals) === (ticks[i - 1].at / 1e9).toFixed(decimals));
+    let decimals = usual;
+    while (decimals < 6 && alike(decimals)) decimals++;
+    for (const { px, at } of ticks) {
+      out.push(`<path class="tick" d="M${px.toFixed(1)} ${AXIS - 5}V${this.height}"/>`,
+        `<text class="tick-text" x="${(px + 3).toFixed(1)}" y="${AXIS - 6}">${(at / 1e9).toFixed(decimals)} s</text>`);
     }
     for (const gap of this.scale.gaps) {
       const [a, b] = [this.px(gap.from), this.px(gap.to)];

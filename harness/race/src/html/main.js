@@ -374,9 +374,23 @@ function sideBySide(source) {
   const { remarks, runs } = embedded("index");
   const heads = runs.slice(0, 2).map((r) => html`<iframe title="${r.outcome}: ${r.run_id}"></iframe>`);
   document.body.innerHTML = html`<nav id="runs"><h1>Two runs, from where they part</h1><ul class="remarks">${remarks.map((text) => html`<li>${text}</li>`)}</ul></nav><div class="beside">${heads}</div>`;
-  document.querySelectorAll("iframe").forEach((frame, n) => {
+  const frames = [...document.querySelectorAll("iframe")];
+  frames.forEach((frame, n) => {
+    frame.addEventListener("load", () => level(frames));
     frame.srcdoc = source.replace("<html", `<html data-run="${n}"`);
   });
+  window.addEventListener("resize", () => level(frames));
+}
+
+/** The same lane at the same height on both sides, however much stands above the lanes of one. */
+function level(frames) {
+  const beside = frames.every((frame) => frame.offsetTop === frames[0].offsetTop);
+  for (const id of ["verdict", "tools"]) {
+    const parts = frames.map((frame) => frame.contentDocument?.getElementById(id)).filter(Boolean);
+    for (const part of parts) part.style.minHeight = "";
+    const height = Math.max(...parts.map((part) => part.getBoundingClientRect().height));
+    if (beside) for (const part of parts) part.style.minHeight = `${height}px`;
+  }
 }
 
 performance.mark("script");

@@ -37,8 +37,6 @@ pub struct Found<'a> {
     pub finding: &'a Finding,
     /// What its property demands.
     pub sentence: String,
-    /// What was wrong in its cheapest run; empty where that is not known.
-    pub why: String,
     /// Drawn runs of its scenario.
     pub drawn: u64,
     /// The command that replays its cheapest run.
@@ -70,7 +68,6 @@ struct Row {
     #[serde(flatten)]
     finding: Finding,
     sentence: String,
-    why: String,
     drawn: u64,
     /// The 95 % confidence interval of how often a run shows it.
     interval: (f64, f64),
@@ -91,7 +88,6 @@ impl Sweep {
         let rows = swept.findings.iter().map(|found| Row {
             finding: found.finding.clone(),
             sentence: found.sentence.clone(),
-            why: found.why.clone(),
             drawn: found.drawn,
             interval: odds::interval(found.finding.times.min(found.drawn), found.drawn),
             replay: found.replay.clone(),

@@ -1,5 +1,6 @@
 //! Why a run does not hold, on one screen: what is violated, the few entries that matter with a column for each host and
 //! times counted from the violation, and the command that runs it again.
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use indexmap::IndexSet;
@@ -7,7 +8,8 @@ use photofinish_sim::trace::{Entry, EntryId};
 
 use super::Style;
 use crate::outcome::{Broken, Outcome, RunReport, led_there};
-use crate::property::{Property, always_checked};
+use crate::property::{Property, SCRIPT, always_checked};
+use crate::reading::Reading;
 
 /// Lines of a failure, the run's own line among them.
 pub const LINES: usize = 25;
@@ -17,6 +19,8 @@ const ROWS: usize = 12;
 const VIOLATIONS: usize = 3;
 /// Entries that led to the first violation, and to each further one.
 const LED: [usize; 2] = [6, 3];
+/// Last changes of what a step waited for in vain.
+const CHANGES: usize = 6;
 /// Last entries of a run that ended before a verdict.
 const LAST: usize = 6;
 /// How many choices that differ from their defaults are named.
@@ -30,8 +34,16 @@ const LANE: usize = 8;
 
 /// Why a run does not hold, in less than [`LINES`] lines, each ended. Empty for a run that holds.
 ///
-/// `replay` is the command that runs it again.
-pub fn failure(report: &RunReport, entries: &[Entry], properties: &[Property], replay: &str, style: Style) -> String {
+/// `replay` is the command that runs it again. `reading` says what the entries mean, and is asked only where the script
+/// waited in vain.
+pub fn failure(
+    report: &RunReport,
+    entries: &[Entry],
+    properties: &[Property],
+    reading: impl Fn(&[Entry]) -> Reading,
+    replay: &str,
+    style: Style,
+) -> String {
     let mut out = String::new();
     if report.outcome == Outcome::Holds {
         return out;
@@ -61,14 +73,18 @@ pub fn failure(report: &RunReport, entries: &[Entry], properties: &[Property], r
         Some(first) => {
             let at = entries.get(first.violation.entry as usize).map_or(0, |e| e.at_ns);
             let broken: Vec<EntryId> = told.iter().map(|b| b.violation.entry).collect();
-            out += &table(&that_matter(entries, told), &broken, at, style);
+            let last = match &*first.property {
+                SCRIPT => changes(entries, first, &reading(entries)),
+                _ => BTreeMap::new(),
+            };
+            out += &table(&that_matter(entries, told, last.keys().copied()), &last, &broken, at, style);
         }
         None if matches!(report.outcome, Outcome::Stuck | Outcome::Crashed | Outcome::Hung) => {
             let last = &entries[entries.len().saturating_sub(LAST)..];
             if !last.is_empty() {
                 let _ = writeln!(out, "    the last entries:");
             }
-            out += &table(&last.iter().collect::<Vec<_>>(), &[], report.virtual_ns, style);
+            out += &table(&last.iter().collect::<Vec<_>>(), &BTreeMap::new(), &[], report.virtual_ns, style);
         }
         None => {}
     }
@@ -89,8 +105,8 @@ pub fn failure(report: &RunReport, entries: &[Entry], properties: &[Property], r
 }
 
 /// The entries that broke the properties, and of those that led there as many as there is room for, in order.
-fn that_matter<'e>(entries: &'e [Entry], told: &[Broken]) -> Vec<&'e Entry> {
-    let mut ids: IndexSet<EntryId> = told.iter().map(|b| b.violation.entry).collect();
+fn that_matter<'e>(entries: &'e [Entry], told: &[Broken], besides: impl Iterator<Item = EntryId>) -> Vec<&'e Entry> {
+    let mut ids: IndexSet<EntryId> = told.iter().map(|b| b.violation.entry).chain(besides).collect();
     for (n, Broken { violation, .. }) in told.iter().enumerate() {
         let led = led_there(entries, violation, LED[n.min(1)]);
         // A span that closes says nothing that its opening or its events have not said.
@@ -101,8 +117,28 @@ fn that_matter<'e>(entries: &'e [Entry], told: &[Broken]) -> Vec<&'e Entry> {
     ids.iter().filter_map(|id| entries.get(*id as usize)).collect()
 }
 
-/// A row an entry, a column a host: what happens in a lane starts in its column and goes on to the right.
-fn table(rows: &[&Entry], broken: &[EntryId], zero_ns: u64, style: Style) -> String {
+/// The last changes of what a step waited for in vain, in words: nothing caused the waiting, so its causes say nothing.
+///
+/// A step is about whatever it names.
+fn changes(entries: &[Entry], missed: &Broken, reading: &Reading) -> BTreeMap<EntryId, String> {
+    let at = missed.violation.entry;
+    let step = entries.get(at as usize).map_or("", |e| &*e.text);
+    let words: Vec<&str> = step.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').collect();
+    let mut states = BTreeMap::new();
+    let mut changes = BTreeMap::new();
+    for view in reading.views.iter().filter(|view| view.at < at && words.contains(&&*view.subject)) {
+        let state = view.state.as_deref();
+        if states.insert((&view.subject, &view.holder), state) != Some(state) {
+            changes.insert(view.at, format!("{}: {}", view.subject, state.unwrap_or("gone")));
+        }
+    }
+    let from = changes.keys().rev().nth(CHANGES - 1).copied().unwrap_or(0);
+    changes.split_off(&from)
+}
+
+/// A row an entry, a column a host: what happens in a lane starts in its column and goes on to the right. Some entries
+/// have other words than their own.
+fn table(rows: &[&Entry], words: &BTreeMap<EntryId, String>, broken: &[EntryId], zero_ns: u64, style: Style) -> String {
     let lanes: IndexSet<&str> = rows.iter().map(|e| &*e.host).collect();
     let mut out = String::new();
     if rows.is_empty() {
@@ -114,7 +150,8 @@ fn table(rows: &[&Entry], broken: &[EntryId], zero_ns: u64, style: Style) -> Str
     for e in rows {
         let mine = lanes.get_index_of(&*e.host).unwrap_or(0);
         let left: String = lanes.iter().take(mine).map(|lane| format!("{:<w$}", "|", w = width(lane))).collect();
-        let text = cut(&row(e), WIDTH.saturating_sub(14 + left.len()));
+        let text = words.get(&e.id).cloned().unwrap_or_else(|| row(e));
+        let text = cut(&text, WIDTH.saturating_sub(14 + left.len()));
         let is_broken = broken.contains(&e.id);
         let mark = if is_broken { "!" } else { " " };
         let text = if is_broken { style.bold(&text) } else { text };
@@ -177,7 +214,8 @@ fn shorter(text: &str) -> String {
     words.map(short).collect::<Vec<_>>().join(" ")
 }
 
-fn cut(text: &str, width: usize) -> String {
+/// The text, or its beginning and `...`: so many characters at most.
+pub(crate) fn cut(text: &str, width: usize) -> String {
     match text.char_indices().nth(width) {
         None => text.to_owned(),
         Some(_) => text.chars().take(width.saturating_sub(3)).collect::<String>() + "...",
@@ -188,6 +226,7 @@ fn cut(text: &str, width: usize) -> String {
 mod tests {
     use super::*;
     use crate::property::Violation;
+    use crate::reading::View;
     use crate::report::tests::report;
     use crate::temporal;
 
@@ -203,6 +242,9 @@ mod tests {
             spans: vec![],
             cause,
         }
+    }
+    fn unread(_: &[Entry]) -> Reading {
+        Reading::default()
     }
     fn broken(property: &str, entry: u64, why: &str, led: Vec<u64>) -> Broken {
         Broken { property: property.into(), violation: Violation { entry, why: why.into(), led } }
@@ -230,7 +272,53 @@ mod tests {
 !     +1.5ms  refused
   replay: photofinish replay 'x'
 ";
-        assert_eq!(failure(&report, &entries, &properties, "photofinish replay 'x'", Style::default()), expected);
+        assert_eq!(
+            failure(&report, &entries, &properties, unread, "photofinish replay 'x'", Style::default()),
+            expected
+        );
+    }
+
+    #[test]
+    fn a_step_that_waits_in_vain_shows_what_became_of_what_it_waits_for() {
+        let step = |id, text| Entry { kind: "step".into(), ..e(id, "world", text, None) };
+        let entries = [
+            e(0, "gateway", "commit one", None),
+            e(1, "gateway", "commit two", None),
+            e(2, "gateway", "commit two again", None),
+            e(3, "api", "patched two", None),
+            step(4, "await: {two: Ready}"),
+            Entry { cause: Some(4), ..step(5, "await: {two: Ready}: it is Stopped") },
+            e(6, "gateway", "commit two", None),
+        ];
+        let view = |at, subject: &str, holder: Option<&str>, state: Option<&str>| View {
+            subject: subject.into(),
+            holder: holder.map(Into::into),
+            at,
+            state: state.map(Into::into),
+            revision: None,
+        };
+        let gateway = Some("gateway");
+        let views = vec![
+            view(0, "one", gateway, Some("Ready")),
+            view(1, "two", gateway, Some("Stopped")),
+            view(2, "two", gateway, Some("Stopped")),
+            view(3, "two", None, None),
+            view(6, "two", gateway, Some("Ready")),
+        ];
+        let reading = |_: &[Entry]| Reading { views: views.clone(), ..Reading::default() };
+        let violations = vec![broken(SCRIPT, 5, "it is Stopped", vec![])];
+        let report = RunReport { violations, ..report(Outcome::Violated) };
+        let text = failure(&report, &entries, &[], reading, "x", Style::default());
+        let table: Vec<&str> = text.lines().skip(2).collect();
+        let expected = [
+            "              gateway  api     world",
+            "      -6.0ms  two: Stopped",
+            "      -3.0ms  |        two: gone",
+            "      -1.5ms  |        |       [step] await: {two: Ready}",
+            "!          0  |        |       [step] await: {two: Ready}: it is Stopped",
+            "  replay: x",
+        ];
+        assert_eq!(table, expected, "{text}");
     }
 
     #[test]
@@ -240,7 +328,7 @@ mod tests {
         let violations: Vec<Broken> =
             (0..9).map(|i| broken("p", 100 + 10 * i, "a\nb\n\nc", (0..90).collect())).collect();
         let report = RunReport { violations, end: Some("it ended".into()), ..report(Outcome::Violated) };
-        let text = failure(&report, &entries, &[], "x", Style::default());
+        let text = failure(&report, &entries, &[], unread, "x", Style::default());
         let lines = text.lines().count();
         assert!((15..LINES).contains(&lines), "{lines} lines:\n{text}");
         assert!(text.lines().all(|l| l.len() <= 120), "{text}");
@@ -250,7 +338,7 @@ mod tests {
     #[test]
     fn a_run_that_died_shows_its_last_entries() {
         let entries: Vec<Entry> = (0..20).map(|i| e(i, "h", &format!("n{i}"), None)).collect();
-        let text = failure(&report(Outcome::Crashed), &entries, &[], "x", Style::default());
+        let text = failure(&report(Outcome::Crashed), &entries, &[], unread, "x", Style::default());
         assert!(!text.contains("n13") && text.contains("n14") && text.contains("n19"), "{text}");
     }
 
@@ -259,12 +347,12 @@ mod tests {
         let end = "not on this engine (turmoil): line 5, `cut: [a, b]`";
         let report = RunReport { end: Some(end.into()), ..report(Outcome::Refused) };
         let expected = format!("  refused: {end}\n    nothing was judged; without --engine every fault is known\n");
-        assert_eq!(failure(&report, &[], &[], "x", Style::default()), expected);
+        assert_eq!(failure(&report, &[], &[], unread, "x", Style::default()), expected);
     }
 
     #[test]
     fn a_run_that_holds_needs_no_words() {
-        assert_eq!(failure(&report(Outcome::Holds), &[], &[], "x", Style::default()), "");
+        assert_eq!(failure(&report(Outcome::Holds), &[], &[], unread, "x", Style::default()), "");
     }
 
     #[test]

@@ -290,7 +290,7 @@ fn scenario(
     let steps = steps.collect::<Result<Vec<_>, _>>()?;
     let pins = scope.pins;
     if steps.is_empty() {
-        return Err(steps_node.expected("at least one step"));
+        return Err(steps_node.expected("at least one step").help("the steps: `photofinish new NAME` writes them all"));
     }
     let all = system.properties();
     let properties: Vec<&str> = all.iter().map(|p| p.name).collect();

@@ -7,6 +7,9 @@ use crate::property::{Checked, always_checked};
 use crate::switch::SwitchKind;
 use crate::system::{Cluster, System};
 
+/// The first line of a scenario file by which editors find the schema: `schema scenario` prints that.
+pub const MODELINE: &str = "# yaml-language-server: $schema=scenario.schema.json";
+
 /// One key of a scenario.
 #[derive(Clone, Copy)]
 pub struct Key {

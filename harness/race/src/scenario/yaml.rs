@@ -248,7 +248,11 @@ struct Reader<'s> {
 
 impl<'s> Reader<'s> {
     fn document(mut self) -> Result<Node, Mistake> {
-        let nothing = |at| Mistake::new(at, "expected a scenario, found an empty document").label("here");
+        let nothing = |at| {
+            Mistake::new(at, "expected a scenario, found an empty document")
+                .label("here")
+                .help("`photofinish new NAME` writes one to start from")
+        };
         loop {
             let (event, marks) = self.next()?;
             match event {
@@ -278,7 +282,12 @@ impl<'s> Reader<'s> {
             Some(Ok(next)) => Ok(next),
             Some(Err(e)) => {
                 let at = self.offsets.byte(e.marker());
-                Err(Mistake::new(Span::at(at), format!("this is not YAML: {}", e.info())).label("here"))
+                let wrong = Mistake::new(Span::at(at), format!("this is not YAML: {}", e.info())).label("here");
+                // The place is where the reader gave up: the mistake may be before it.
+                Err(wrong.help(match self.source[..at].ends_with('\t') || self.source[at..].starts_with('\t') {
+                    true => "indent with spaces",
+                    false => "look at this line and the one before: brackets, quotes, and the blanks at the beginning",
+                }))
             }
             None => Ok((Event::StreamEnd, Marks::default())),
         }

@@ -149,7 +149,7 @@ fn new_scenario() {
     assert_eq!(toy(&["run", path]).0, 0);
     assert_eq!(toy(&["run", path, "--as-reported"]).0, 1);
     let (code, _, err) = toy(&["new", path]);
-    assert_eq!((code, err.contains("cannot be written")), (2, true), "never over another: {err}");
+    assert_eq!((code, err.contains("is there already")), (2, true), "never over another: {err}");
     assert_eq!(toy(&["new", "My Race"]).0, 2);
 }
 

@@ -180,16 +180,28 @@ const VERBS: &[Verb] = &[
 ];
 
 /// See [`misbehave`].
-const HOW: [&str; 9] =
-    ["panic", "abort", "overflow", "exit", "spin", "hold-the-thread", "livelock", "differ", "panic-in-the-world"];
+const HOW: [&str; 10] = [
+    "panic",
+    "abort",
+    "overflow",
+    "exit",
+    "spin",
+    "hold-the-thread",
+    "livelock",
+    "differ",
+    "panic-in-the-world",
+    "ask-too-much",
+];
 
 #[derive(Debug)]
 struct Ask(Command);
 
 impl Action for Ask {
     fn act(&self, scene: &mut Scene<'_>) -> Result<(), StepError> {
-        if let Command::Misbehave("panic-in-the-world") = self.0 {
-            panic!("the harness's own code is wrong");
+        match self.0 {
+            Command::Misbehave("panic-in-the-world") => panic!("the harness's own code is wrong"),
+            Command::Misbehave("ask-too-much") => return Err(StepError::impossible("there is no such thing")),
+            _ => {}
         }
         scene.live::<ToyLive>().commands.send(self.0.clone()).map_err(|_| StepError::impossible("the client is gone"))
     }
