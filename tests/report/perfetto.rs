@@ -29,11 +29,11 @@ fn number(event: &Value, key: &str) -> u64 {
 fn track(event: &Value) -> Track {
     (number(event, "pid"), number(event, "tid"))
 }
-/// Microseconds to nanoseconds.
+/// Microseconds to nanoseconds, as Perfetto's importer reads them: what is behind the point is cut off.
 fn at(event: &Value, key: &str) -> u64 {
     let micros = event[key].as_f64().unwrap_or_else(|| panic!("`{key}` is a number: {event}"));
     assert!(micros >= 0.0, "{event}");
-    (micros * 1e3).round() as u64
+    (micros * 1e3) as u64
 }
 fn of<'e>(events: &'e [Value], phase: &str) -> Vec<&'e Value> {
     events.iter().filter(|e| e["ph"] == phase).collect()

@@ -365,7 +365,7 @@ fn a_script_off_its_way() {
     let (code, run) = one(&["run", file.path()]);
     assert_eq!((code, run["outcome"].as_str()), (3, Some("failed")), "{run}");
     assert!(run["end"].as_str().is_some_and(|e| e.contains("there is no such thing")), "{run}");
-    let steps = [SET[0], "await: {reply: get, within: 1s}", "misbehave: ask-too-much", "run: 1s"];
+    let steps = [SET[0], "run: {until: 1ms}", "misbehave: ask-too-much", "run: 1s"];
     let file = File::steps("astray", "set-succeeds", &steps);
     let (code, run) = one(&["run", file.path()]);
     assert_eq!(
