@@ -80,7 +80,11 @@ impl Lab {
         match Fingerprint::of(&run.report, &run.entries) {
             Some(fingerprint) => Ok((run, fingerprint)),
             None => {
-                Err(BadInput::new(format!("there is no failure in the run {}: {}", run.job.id(), run.report.outcome))
+                let ends = match run.report.outcome {
+                    Outcome::Holds => "holds".to_owned(),
+                    other => format!("is {other}"),
+                };
+                Err(BadInput::new(format!("the run {} {ends}: there is no failure in it", run.job.id()))
                     .help("expected the id of a run that fails, as sweep and run print it")
                     .into())
             }
