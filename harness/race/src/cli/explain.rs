@@ -106,17 +106,16 @@ pub(super) fn diff(system: &'static dyn System, args: &DiffArgs, output: &mut Ou
 
 fn differs(system: &'static dyn System, args: &DiffArgs, output: &mut Output) -> Result<u8, LabError> {
     let mut lab = Lab::telling(system, args.how.quiet);
-    let (one, other) = match &args.other {
-        Some(other) => (lab.run_id(system, &args.run_id)?, lab.run_id(system, other)?),
+    let (one, other, how) = match &args.other {
+        Some(other) => (lab.run_id(system, &args.run_id)?, lab.run_id(system, other)?, None),
         None => {
             let (run, fingerprint) = lab.failing(system, &args.run_id)?;
             let pinned = lab.pinned(&run, &fingerprint)?;
             if let Some((job, sibling, flipped)) = pinned.map(|job| sibling(&mut lab, job)).transpose()?.flatten() {
-                output.line(format!("it holds without: {}", story::pin(&flipped.0, &flipped.1)));
-                (lab.run(&job)?, sibling)
+                let how = format!("it holds without: {}", story::pin(&flipped.0, &flipped.1));
+                (lab.run(&job)?, sibling, Some(how))
             } else if let Some((remedy, remedied)) = remedied(&mut lab, system, &run)? {
-                output.line(format!("it holds with: {remedy}"));
-                (run, remedied)
+                (run, remedied, Some(format!("it holds with: {remedy}")))
             } else {
                 return Err(BadInput::new(
                     "no single choice of this run, taken back, makes it hold, nor does a single remedy: it has no passing sibling",
@@ -127,6 +126,9 @@ fn differs(system: &'static dyn System, args: &DiffArgs, output: &mut Output) ->
         }
     };
     lab.told();
+    if let Some(how) = &how {
+        output.line(how);
+    }
     for (side, run) in [("one", &one), ("another", &other)] {
         let property = run.report.property().map_or(String::new(), |p| format!(" {p}"));
         output.line(format!("{side:<8} {}{property}  {}", run.report.outcome, run.job.id()));
@@ -137,6 +139,9 @@ fn differs(system: &'static dyn System, args: &DiffArgs, output: &mut Output) ->
     };
     if let Some(mut drawing) = Drawing::new(system, args.html.as_deref(), None) {
         drawing.side_by_side();
+        if let Some(how) = &how {
+            drawing.remark(how);
+        }
         for (run, at) in [(&one, a), (&other, b)] {
             let run = lab.run(&Job { objects: true, ..run.job.clone() })?;
             // The one that ended there has no entry to show.
