@@ -172,7 +172,7 @@ mod tests {
             ("awiat", &["await", "run", "stop", "hold", "cut"][..], "did you mean `await`?"),
             ("gatway", &["driver", "gateway"], "did you mean `gateway`? known: driver, gateway"),
             ("az", &["as", "watch", "link", "by", "of"], "did you mean `as`?"),
-            ("v0.5.7", &["v0.5.6", "v0.5.0"], "did you mean `v0.5.6`? known: v0.5.0, v0.5.6"),
+            ("v0.5.7", &["v0.5.6", "v0.5.0"], "did you mean `v0.5.0`? known: v0.5.0, v0.5.6"),
             // It begins alike, and may well be something else.
             (
                 "node",

@@ -340,7 +340,9 @@ fn a_spinning_run_is_hung() {
     assert_eq!(outcomes, ["hung", "violated"].map(|o| Some(o.to_owned())));
     assert_eq!(code, 3, "the highest wins");
     let (_, out, _) = toy(&["run", file.path(), "--wall-limit", "1s"]);
-    assert!(out.contains("hung: no end after 1s of wall time") && out.contains("the last entries:"), "{out}");
+    // On a busy machine it is given four times as long once more.
+    let limit = ["hung: no end after 1s of wall time", "hung: no end after 4s of wall time"];
+    assert!(limit.iter().any(|told| out.contains(told)) && out.contains("the last entries:"), "{out}");
 }
 
 fn a_difference_is_shown() {

@@ -420,7 +420,7 @@ mod tests {
         fields.optional("as");
         let mistake = fields.finish().expect_err("`az` is unknown");
         assert!(mistake.message.contains("unknown key `az`"), "{mistake:?}");
-        assert_eq!(mistake.help.as_deref(), Some("did you mean `as`?"));
+        assert_eq!(mistake.help.as_deref(), Some("did you mean `as`? known: as, watch"));
     }
 
     #[test]
