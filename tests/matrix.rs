@@ -64,7 +64,7 @@ fn every_cell_that_is_inferred_is_as_it_would_be_measured() {
     let names = ["late-stop-snapshot-after-stopped", "suspension-outruns-its-pod"];
     let scenarios = names.map(scenario);
     let mut told = 0;
-    let rows = matrix::measure(&SYSTEM, &pool, &scenarios, |_, _| told += 1).expect("zygotes that answer");
+    let rows = matrix::measure(&SYSTEM, &pool, &scenarios, 2, |_, _| told += 1).expect("zygotes that answer");
     assert!(told >= rows.iter().map(|row| row.cells.len()).sum::<usize>());
     for (row, scenario) in rows.iter().zip(&scenarios) {
         let inferred: Vec<_> = row.cells.iter().filter(|cell| cell.inferred).collect();

@@ -27,8 +27,6 @@ use crate::system::System;
 mod shown;
 use shown::Shown;
 
-/// Sets of more remedies are not looked for.
-const LARGEST_SET: usize = 3;
 /// Of a scenario that fails for certain seeds, so many are measured.
 const SEEDS: usize = 3;
 /// So many cells are measured between two looks at what can be inferred by then; one of each scenario at least.
@@ -86,17 +84,18 @@ pub struct Row {
     pub scenario: String,
     /// One for each column.
     pub cells: Vec<Cell>,
-    /// The smallest sets of proposed remedies that make it hold; `[[]]` if it holds as reported, empty if no set of up
-    /// to three does.
+    /// The smallest sets of proposed remedies that make it hold; `[[]]` if it holds as reported, empty if no set does of as
+    /// many as were looked for.
     pub smallest: Vec<Vec<String>>,
 }
 
-/// Measures all scenarios. `each` gets every cell as soon as it is known, those of larger sets too, and how many cells there
+/// Measures all scenarios, and looks for the smallest sets of up to `largest` remedies. `each` gets every cell as soon as it is known, those of larger sets too, and how many cells there
 /// are to be known as far as that can be told by then.
 pub fn measure(
     system: &'static dyn System,
     pool: &Pool,
     scenarios: &[Arc<Scenario>],
+    largest: usize,
     mut each: impl FnMut(&Cell, u64),
 ) -> Result<Vec<Row>, PoolError> {
     let switches = system.switches();
@@ -112,7 +111,7 @@ pub fn measure(
         .map(|cells| Row { scenario: cells[0].scenario.clone(), smallest: smallest(cells), cells: cells.to_vec() })
         .collect();
     let names = proposed(switches);
-    for size in 2..=LARGEST_SET {
+    for size in 2..=largest {
         let open = |row: &Row| row.smallest.is_empty() && row.cells.iter().any(Cell::holds);
         let questions: Vec<Question> = rows
             .iter()

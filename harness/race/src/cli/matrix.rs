@@ -26,17 +26,18 @@ struct Smallest<'a> {
     smallest: &'a [Vec<String>],
 }
 
-/// Measures and prints. Returns how many scenarios do not hold with the recommended remedies.
+/// Measures and prints, with sets of up to `largest` remedies. Returns how many scenarios do not hold with the recommended remedies.
 pub(super) fn print(
     system: &'static dyn System,
     pool: &Pool,
     scenarios: &[Arc<Scenario>],
+    largest: usize,
     form: Form,
     quiet: bool,
     output: &mut Output,
 ) -> Result<usize, PoolError> {
     let mut telling = Telling::new(form, quiet);
-    let rows = matrix::measure(system, pool, scenarios, |cell, known| {
+    let rows = matrix::measure(system, pool, scenarios, largest, |cell, known| {
         telling.tell(cell, known);
         if form == Form::Json {
             output.line(serde_json::to_string(cell).expect("a cell is plain data"));
@@ -51,12 +52,12 @@ pub(super) fn print(
             }
         }
         Form::Markdown => {
-            table(&rows).iter().for_each(|line| _ = output.line(line.clone()));
+            table(&rows, largest).iter().for_each(|line| _ = output.line(line.clone()));
         }
         Form::Text => {
             for row in &rows {
                 output.line(row.scenario.clone());
-                for (what, text) in told(row) {
+                for (what, text) in told(row, largest) {
                     output.line(format!("  {what:<12} {text}"));
                 }
             }
@@ -155,27 +156,27 @@ fn affected(cell: &Cell) -> String {
 }
 
 /// One row in words.
-fn told(row: &Row) -> Vec<(&'static str, String)> {
+fn told(row: &Row, largest: usize) -> Vec<(&'static str, String)> {
     let of = |column: &str| row.cells.iter().find(|c| c.column == column).map(word).unwrap_or_default();
     vec![
         ("as reported", of("as reported")),
-        ("closed by", sets(&row.smallest)),
+        ("closed by", sets(&row.smallest, largest)),
         ("recommended", of("recommended")),
         ("all", of("all")),
     ]
 }
 
 /// `a; b; c + d`
-fn sets(smallest: &[Vec<String>]) -> String {
+fn sets(smallest: &[Vec<String>], largest: usize) -> String {
     match smallest {
-        [] => "no set of up to three".to_owned(),
+        [] => format!("no set of up to {largest}"),
         [none] if none.is_empty() => "nothing is needed".to_owned(),
         sets => sets.iter().map(|set| set.join(" + ")).collect::<Vec<_>>().join("; "),
     }
 }
 
 /// The whole table: a row a scenario, a column a set; `.` holds, else the property.
-fn table(rows: &[Row]) -> Vec<String> {
+fn table(rows: &[Row], largest: usize) -> Vec<String> {
     let Some(first) = rows.first() else { return vec![] };
     let line = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
     let heads = first.cells.iter().map(|c| c.column.clone());
@@ -185,7 +186,9 @@ fn table(rows: &[Row]) -> Vec<String> {
     for row in rows {
         let cell = |c: &Cell| if c.holds() { ".".to_owned() } else { word(c) };
         let cells = row.cells.iter().map(cell);
-        lines.push(line([row.scenario.clone()].into_iter().chain(cells).chain([sets(&row.smallest)]).collect()));
+        lines.push(line(
+            [row.scenario.clone()].into_iter().chain(cells).chain([sets(&row.smallest, largest)]).collect(),
+        ));
     }
     lines
 }
@@ -230,13 +233,14 @@ mod tests {
             smallest: vec![vec!["a".into()], vec!["b".into(), "c".into()]],
         };
         assert_eq!(
-            table(&[row]),
+            table(&[row.clone()], 2),
             [
                 "| scenario | as reported | recommended | smallest sets |",
                 "|---|---|---|---|",
                 "| s | p | . | a; b + c |",
             ]
         );
-        assert!(table(&[]).is_empty());
+        assert!(table(&[], 2).is_empty());
+        assert_eq!(table(&[Row { smallest: vec![], ..row }], 2)[2], "| s | p | . | no set of up to 2 |");
     }
 }

@@ -150,6 +150,9 @@ enum Command {
         /// Instead of single remedies, other clusters: which of them are affected.
         #[arg(long)]
         profiles: bool,
+        /// Look for the smallest sets of up to N remedies, where no smaller one helps; sets of three take minutes.
+        #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=3))]
+        sets: u8,
         #[command(flatten)]
         how: QuietArg,
     },
@@ -294,13 +297,13 @@ pub(crate) fn run(system: &'static dyn System, args: impl Iterator<Item = OsStri
         Command::Explain(args) => explain::explain(system, &args, &mut output),
         Command::Diff(args) => explain::diff(system, &args, &mut output),
         Command::ProveDeterminism(args) => prove::prove(system, &args, &mut output),
-        Command::Matrix { scenarios, json, markdown, profiles, how } => {
+        Command::Matrix { scenarios, json, markdown, profiles, sets, how } => {
             let form = match (json, markdown) {
                 (true, _) => matrix::Form::Json,
                 (_, true) => matrix::Form::Markdown,
                 _ => matrix::Form::Text,
             };
-            measure(system, &scenarios, form, (profiles, how.quiet), &mut output)
+            measure(system, &scenarios, form, (profiles, sets.into(), how.quiet), &mut output)
         }
         Command::Replay { run_id, how } => replay::replay(system, &run_id, &how, &mut output),
     };
@@ -415,14 +418,14 @@ fn measure(
     system: &'static dyn System,
     names: &[String],
     form: matrix::Form,
-    (profiles, quiet): (bool, bool),
+    (profiles, largest, quiet): (bool, usize, bool),
     output: &mut Output,
 ) -> Result<u8, BadInput> {
     let scenarios = selected(system, names)?;
     let pool = Pool::new(system).wall_limit(MATRIX_WALL_LIMIT);
     let done = match profiles {
         true => matrix::print_clusters(system, &pool, &scenarios, form, quiet, output).map(|()| 0),
-        false => matrix::print(system, &pool, &scenarios, form, quiet, output),
+        false => matrix::print(system, &pool, &scenarios, largest, form, quiet, output),
     };
     Ok(match done {
         Ok(0) => 0,
