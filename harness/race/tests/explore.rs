@@ -385,7 +385,7 @@ fn what_is_left_out_is_audited() {
         assert_eq!(certificate["audit_differs"], Value::Array(vec![]), "{certificate}");
         let late = &certificate["by_fault"]["late-reply"];
         assert_eq!(late["pruned"], certificate["pruned"], "{certificate}");
-        assert_eq!(late["listed"].as_u64().zip(late["pruned"].as_u64()).map(|(l, p)| l + p), Some(6), "{late}");
+        assert_eq!(late["listed"].as_u64().zip(late["pruned"].as_u64()).map(|(l, p)| l + p), Some(8), "{late}");
     }
 }
 

@@ -54,7 +54,7 @@ pub struct Point {
     pub taken: String,
     /// What it takes in a benign run.
     pub default: String,
-    /// What it takes besides its default. Of delays: the shortest, a middle and the longest one.
+    /// What it takes besides its default. Of delays: the shortest, two between, and the longest one.
     pub alternatives: Vec<String>,
     /// What it means to leave the default; `None` where no alternative is a fault.
     pub fault: Option<&'static Fault>,
@@ -478,7 +478,9 @@ impl Kind {
     fn alternatives(&self) -> Vec<String> {
         match self {
             Kind::Delay(spec) => {
-                let mut all: Vec<_> = [0.0, 0.5, 1.0].map(|at| print_delay(log_uniform(at, spec.min, spec.max))).into();
+                // A decade or two apart, and closer where timers of seconds are: what is late by ten is often too late.
+                let mut all: Vec<_> =
+                    [0.0, 0.5, 0.75, 1.0].map(|at| print_delay(log_uniform(at, spec.min, spec.max))).into();
                 all.dedup();
                 all
             }

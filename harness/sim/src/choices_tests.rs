@@ -209,7 +209,11 @@ fn points_tell_what_else_could_have_happened() {
         .collect();
     assert_eq!(
         shown,
-        [r#"d +0s ["+1ms", "+100ms", "+10s"] Some("late")"#, r#"f yes ["yes"] Some("late")"#, r#"p a ["b", "c"] None"#,]
+        [
+            r#"d +0s ["+1ms", "+100ms", "+1s", "+10s"] Some("late")"#,
+            r#"f yes ["yes"] Some("late")"#,
+            r#"p a ["b", "c"] None"#,
+        ]
     );
     assert!(points[1].pinned && !points[0].pinned);
 }

@@ -12,7 +12,7 @@ pub struct ChoicePoint {
     pub default: String,
     /// What it took.
     pub taken: String,
-    /// What else it takes. Of delays: the shortest, a middle and the longest one.
+    /// What else it takes. Of delays: the shortest, two between, and the longest one.
     pub alternatives: Vec<String>,
     /// The kind of fault that an alternative is; none for a pick between equals.
     #[serde(skip_serializing_if = "Option::is_none", default)]
