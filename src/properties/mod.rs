@@ -129,7 +129,7 @@ pub fn all() -> Vec<Property> {
         .always(),
         Property::new(
             "seen-stopped-stays",
-            "No Get, List or Watch shows Provisioning after Stopped without an accepted start in between.",
+            "No Get, List or Watch shows Provisioning after Stopped without an accepted start in between or still open.",
             seen::seen_stopped_stays(),
         )
         .always(),

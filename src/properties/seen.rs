@@ -1,6 +1,6 @@
 //! What must hold of what clients saw, and of the order in which snapshots took effect.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use photofinish::property::Tally;
 use photofinish::temporal::Statement;
@@ -8,10 +8,11 @@ use photofinish_sim::trace::Entry;
 
 use super::{Change, Snapshots, accepted, says};
 
-/// No Get, List or Watch shows Provisioning after Stopped without an accepted start in between.
+/// No Get, List or Watch shows Provisioning after Stopped without an accepted start in between, or one that is open.
 ///
 /// What a client sees was on its way for a while. The versions of the row tell whether it is from before that start,
-/// or from before the Stopped that another call has shown.
+/// or from before the Stopped that another call has shown. A row that fell back to Stopped while an accepted start of it
+/// is unsettled is not at rest: that start may still be seen.
 pub(super) fn seen_stopped_stays() -> Statement {
     Statement::new(|entries| {
         let mut tally = Tally::default();
@@ -19,17 +20,23 @@ pub(super) fn seen_stopped_stays() -> Statement {
         // commit; by sandbox: that version when a start was accepted.
         let mut seen: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         let (mut committed, mut begun) = (BTreeMap::new(), BTreeMap::<&str, u64>::new());
+        // By sandbox, the id of its row; by id, the versions of the row at which a start was unsettled.
+        let (mut ids, mut unsettled) = (BTreeMap::new(), BTreeMap::<&str, BTreeSet<u64>>::new());
         for e in entries {
             if let Some(name) = accepted(e, &["create", "start", "delete"]) {
                 seen.remove(name);
                 let version = e.field("sandbox_id").and_then(|id| committed.get(id)).copied().unwrap_or_default();
                 begun.insert(name, version);
+                ids.extend(e.field("sandbox_id").map(|id| (name, id)));
                 continue;
             }
             if says(e, "store commit").is_some()
                 && let (Some(id), Some(version)) = (e.field("id"), number(e, "resource_version"))
             {
                 committed.insert(id, version);
+                if e.field("start_attempt").is_some_and(|attempt| !attempt.is_empty()) {
+                    unsettled.entry(id).or_default().insert(version);
+                }
                 continue;
             }
             let shown = e.kind == "seen" || e.kind == "reply" && e.field("code") == Some("0");
@@ -38,7 +45,11 @@ pub(super) fn seen_stopped_stays() -> Statement {
             if !shown || version.is_some_and(|v| begun.get(name).is_some_and(|begun| v < *begun)) {
                 continue;
             }
-            if phase == "Stopped" {
+            let at_rest = || {
+                let unsettled = ids.get(name).and_then(|id| unsettled.get(id));
+                version.is_none_or(|v| unsettled.is_none_or(|versions| !versions.contains(&v)))
+            };
+            if phase == "Stopped" && at_rest() {
                 seen.entry(name).or_insert((e.id, version.unwrap_or_default()));
                 tally.judged();
             } else if phase == "Provisioning"

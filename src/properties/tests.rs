@@ -87,8 +87,10 @@ fn trace(words: &str) -> Vec<Entry> {
                 let fields = owned(&[("sandbox", "demo"), ("phase", phase), ("version", version)]);
                 ("seen", call.to_owned(), String::new(), fields)
             }
-            ["version", version] => {
-                log("store commit op=x", &[("id", "id"), ("phase", "Starting"), ("resource_version", version)])
+            ["version", version, ref attempt @ ..] => {
+                let attempt = attempt.first().unwrap_or(&"");
+                let fields = [("phase", "Starting"), ("resource_version", version), ("start_attempt", attempt)];
+                log("store commit op=x", &[&[("id", "id")][..], &fields].concat())
             }
             ["cr-of", uid, state] => (
                 oracle::STATE,
@@ -458,6 +460,13 @@ fn a_client_that_saw_stopped_sees_no_provisioning_before_a_start_is_accepted() {
             // The same of a start: Stopped was on its way when the start was accepted.
             ("version 5; acc start; seen watch Stopped 4; seen watch Starting 5; seen watch Provisioning 6; end", "-"),
             ("version 5; acc start; seen watch Stopped 6; seen watch Provisioning 7; end", "3"),
+            // A start that failed and may still be seen, and the same once it is settled.
+            ("version 5; acc start; version 6 open; seen watch Stopped 6; seen watch Provisioning 7; end", "-"),
+            (
+                "version 5; acc start; version 6 open; seen watch Stopped 6; version 7; seen get Stopped 7; \
+                 seen watch Provisioning 8; end",
+                "6",
+            ),
         ],
     );
 }
