@@ -210,7 +210,7 @@ fn points_tell_what_else_could_have_happened() {
     assert_eq!(
         shown,
         [
-            r#"d +0s ["+1ms", "+100ms", "+1s", "+10s"] Some("late")"#,
+            r#"d +0s ["+1ms", "+100ms", "+990ms", "+10s"] Some("late")"#,
             r#"f yes ["yes"] Some("late")"#,
             r#"p a ["b", "c"] None"#,
         ]
