@@ -25,8 +25,8 @@ pub(crate) struct Change {
     pub(crate) after: Option<Arc<Object>>,
     /// `before` under this revision, for whoever sees the object go.
     departed: OnceLock<Arc<Object>>,
-    /// Lines of events that tell of it otherwise, as to a watch whose selector the object has left, encoded once for all
-    /// streams: one slot per event type and view.
+    /// Lines of events that tell of a modification as of an object that is new, to a watch whose selector has come to
+    /// match it, encoded once for all streams: one slot per view.
     lines: OnceLock<Box<[OnceLock<Bytes>]>>,
 }
 
@@ -85,15 +85,9 @@ impl Change {
         if let Some(line) = self.subject(resource, kind).form(resource, view).shared_line(kind) {
             return line;
         }
-        let slots = self.lines.get_or_init(|| (0..3 * View::count(resource)).map(|_| OnceLock::new()).collect());
-        let row = match kind {
-            EventType::Added => 0,
-            EventType::Modified => 1,
-            _ => 2,
-        };
-        slots[row * View::count(resource) + view.position()]
-            .get_or_init(|| self.subject(resource, kind).form(resource, view).line(kind))
-            .clone()
+        debug_assert_eq!(kind, EventType::Added, "only a modification can be told otherwise: as an object that is new");
+        let slots = self.lines.get_or_init(|| (0..View::count(resource)).map(|_| OnceLock::new()).collect());
+        slots[view.position()].get_or_init(|| self.subject(resource, kind).form(resource, view).line(kind)).clone()
     }
 }
 
@@ -431,91 +425,4 @@ impl History {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::resource::{SandboxVersions, registry};
-
-    fn history() -> (History, usize) {
-        let history = History::new(registry(SandboxVersions::Both, true));
-        let table = history.tables.iter().position(|t| t.resource.plural == "configmaps").expect("registered");
-        (history, table)
-    }
-
-    fn names(state: &BTreeMap<String, Arc<Object>>) -> Vec<&str> {
-        state.keys().map(String::as_str).collect()
-    }
-
-    #[test]
-    fn every_earlier_revision_can_be_read_again() {
-        let (mut history, table) = history();
-        let value = |n: i64| Some(json!({"metadata": {"name": "x"}, "data": {"n": n}}));
-        let a = history.commit(table, "d/a", value(1)).revision;
-        let b = history.commit(table, "d/b", value(1)).revision;
-        let changed = history.commit(table, "d/a", value(2)).revision;
-        let gone = history.commit(table, "d/b", None).revision;
-        let t = &history.tables[table];
-        assert_eq!(names(&t.at(a - 1)), Vec::<&str>::new());
-        assert_eq!(names(&t.at(a)), ["d/a"]);
-        assert_eq!(names(&t.at(b)), ["d/a", "d/b"]);
-        assert_eq!(t.at(b)["d/a"].value()["data"]["n"], 1);
-        assert_eq!(t.at(changed)["d/a"].value()["data"]["n"], 2);
-        assert_eq!(names(&t.at(gone)), ["d/a"]);
-    }
-
-    #[test]
-    fn a_deletion_has_a_revision_of_its_own_and_the_last_state() {
-        let (mut history, table) = history();
-        let made = history.commit(table, "d/a", Some(json!({"metadata": {"name": "a"}, "data": {"k": "v"}})));
-        let gone = history.commit(table, "d/a", None);
-        assert_eq!(gone.revision, made.revision + 1);
-        assert_eq!(gone.value()["metadata"]["resourceVersion"], gone.revision.to_string());
-        assert_eq!(gone.value()["data"]["k"], "v");
-    }
-
-    #[test]
-    fn every_line_begins_with_the_name_of_its_event() {
-        let all = [EventType::Added, EventType::Modified, EventType::Deleted, EventType::Bookmark, EventType::Error];
-        for kind in all {
-            assert_eq!(opening(kind), format!("{{\"type\":\"{}\",\"object\":", kind.as_str()));
-        }
-    }
-
-    #[test]
-    fn a_watch_to_which_an_object_is_new_shares_its_line_with_others_to_which_it_is() {
-        let (mut history, table) = history();
-        let value = |n: i64| Some(json!({"metadata": {"name": "a"}, "data": {"n": n}}));
-        history.commit(table, "d/a", value(1));
-        let revision = history.commit(table, "d/a", value(2)).revision;
-        let t = &history.tables[table];
-        let change = t.since(revision - 1).next().expect("one change");
-        let lines = |kind| [0; 2].map(|_| change.line(&t.resource, kind, View::STORAGE));
-        for (kind, told) in
-            [(EventType::Added, "ADDED"), (EventType::Modified, "MODIFIED"), (EventType::Deleted, "DELETED")]
-        {
-            let [one, two] = lines(kind);
-            assert_eq!(one.as_ptr(), two.as_ptr(), "{told}");
-            let event: Value = serde_json::from_slice(&one).expect("an event is JSON");
-            assert_eq!(event["type"], told);
-            assert_eq!(event["object"]["metadata"]["resourceVersion"], revision.to_string(), "{told}");
-            assert_eq!(event["object"]["data"]["n"], if told == "DELETED" { 1 } else { 2 }, "{told}");
-        }
-    }
-
-    #[test]
-    fn two_streams_share_the_bytes_of_an_event() {
-        let (mut history, table) = history();
-        history.commit(table, "d/a", Some(json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}})));
-        let t = &history.tables[table];
-        let change = t.since(0).next().expect("one change");
-        let one = change.line(&t.resource, EventType::Added, View::STORAGE);
-        let two = change.line(&t.resource, EventType::Added, View::STORAGE);
-        assert_eq!(one.as_ptr(), two.as_ptr());
-        assert_eq!(
-            one,
-            r#"{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"2"}}}
-"#
-        );
-    }
-}
+mod tests;
