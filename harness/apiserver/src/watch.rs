@@ -513,3 +513,6 @@ impl Watch {
         self.pipe.send(WatchItem { kind, object: String::new(), revision, value: value.into(), line });
     }
 }
+
+#[cfg(test)]
+mod tests;
