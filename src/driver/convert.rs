@@ -442,6 +442,14 @@ mod tests {
     }
 
     #[test]
+    fn a_status_names_the_resource_and_its_pod() {
+        let mut cr = cr(1, json!({}), json!([]));
+        cr.status.as_mut().expect("a status").agent_pod = "demo-pod".into();
+        let status = convert(&cr, FINE, f1()).and_then(|s| s.status).expect("a status");
+        assert_eq!((status.sandbox_name.as_str(), status.instance_id.as_str()), ("demo", "demo-pod"));
+    }
+
+    #[test]
     fn a_resource_that_is_being_deleted_says_so() {
         let mut cr = cr(1, json!({}), json!([]));
         assert!(!convert(&cr, FINE, f1()).and_then(|s| s.status).expect("a status").deleting);

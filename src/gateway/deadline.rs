@@ -230,12 +230,21 @@ mod tests {
             (SandboxPhase::Ready, SandboxPhase::Provisioning, remedied, 301_000),
             (SandboxPhase::Stopped, SandboxPhase::Provisioning, remedied, 0),
             (SandboxPhase::Ready, SandboxPhase::Stopping, remedied, 0),
+            (SandboxPhase::Ready, SandboxPhase::Error, remedied, 0),
         ] {
             let mut r = row(after, 0);
             r.status_mut().provisioning.as_mut().unwrap().deadline_ms = 0;
             rearm(&mut r, before, remedies, 1_000);
             assert_eq!(deadline(&r), expected, "{before:?} -> {after:?}");
         }
+        let mut late = row(SandboxPhase::Provisioning, 0);
+        let attempt = late.status_mut().provisioning.as_mut().unwrap();
+        (attempt.deadline_ms, attempt.timeout_time_ms) = (0, 300_000);
+        rearm(&mut late, SandboxPhase::Ready, remedied, 301_000);
+        assert_eq!(deadline(&late), 0, "an attempt that has timed out is over");
+        let mut armed = row(SandboxPhase::Provisioning, 0);
+        rearm(&mut armed, SandboxPhase::Ready, remedied, 1_000);
+        assert_eq!(deadline(&armed), 300_000, "an armed deadline stands");
     }
 
     #[test]

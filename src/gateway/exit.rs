@@ -132,6 +132,9 @@ mod tests {
     fn only_the_exit_of_the_present_run_counts() {
         let mut timed_out = row(Error, "ProvisioningTimedOut");
         timed_out.status_mut().provisioning = Some(Attempt { timeout_time_ms: 1, ..Default::default() });
+        // With another code than the one that is reported.
+        let mut failed = row(Error, MAIN_PROCESS_FAILED);
+        failed.status_mut().exit_code = Some(9);
         let table = [
             ("ready", row(Ready, "DependenciesReady"), "i1", Effect::Failed),
             ("ready, another run", row(Ready, "DependenciesReady"), "i0", Effect::Ignored),
@@ -144,6 +147,7 @@ mod tests {
             ("completed", row(Completed, MAIN_PROCESS_COMPLETED), "i1", Effect::Ignored),
             ("infrastructure error", row(Error, "PodFailed"), "i1", Effect::Noted),
             ("container exited", row(Error, "ContainerExited"), "i1", Effect::Failed),
+            ("main process failed", failed, "i1", Effect::Ignored),
             ("timed out", timed_out, "i1", Effect::Ignored),
         ];
         for (name, row, instance, expected) in table {

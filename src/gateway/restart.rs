@@ -276,11 +276,28 @@ mod tests {
         assert_eq!((row.phase(), row.ready_reason()), (SandboxPhase::Starting, DRAINING));
         let status = row.status.as_ref().unwrap();
         assert_eq!((status.restart_count, status.exit_code, status.next_restart_time_ms), (3, Some(7), 7_000));
+        let attempt = status.provisioning.as_ref().unwrap();
+        assert_eq!(attempt.deadline_ms, new_attempt(7_000).deadline_ms, "the new run has all of its time");
         assert!(!is_due(&row, false, 6_999) && is_due(&row, false, 7_000));
         assert!(!is_due(&row, true, 16_999) && is_due(&row, true, 17_000), "a session that does not end");
         drained(&mut row, 6_000);
         assert_eq!(row.ready_reason(), BACKOFF);
         assert!(is_due(&row, true, 7_000), "the session is of another run");
+    }
+
+    #[test]
+    fn the_goodbye_of_the_old_run_tells_what_the_row_waits_for_if_it_waited_for_the_goodbye() {
+        for (now_ms, expected) in [(6_999, BACKOFF), (7_000, SCHEDULED)] {
+            let mut row = exited(5_000);
+            drained(&mut row, now_ms);
+            assert_eq!(row.ready_reason(), expected, "{now_ms}");
+            drained(&mut row, 8_000);
+            assert_eq!(row.ready_reason(), expected, "it has been said");
+        }
+        let mut stopped = exited(5_000);
+        stopped.set_phase(SandboxPhase::Stopping, "False", DRAINING, "", 0);
+        drained(&mut stopped, 7_000);
+        assert_eq!((stopped.phase(), stopped.ready_reason()), (SandboxPhase::Stopping, DRAINING));
     }
 
     #[test]

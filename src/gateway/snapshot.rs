@@ -404,6 +404,14 @@ mod tests {
             let cx = Context { remedies, ..Default::default() };
             assert_eq!(verdict(&row(Stopping), &snapshot, &cx), Verdict::Phase(expected), "{workload:?} {remedies:?}");
         }
+        // While its Pod ends, neither a session nor an exit tells what is to come.
+        let origin = Some(SnapshotOrigin { workload: Workload::Present.into(), ..Default::default() });
+        let connected = Context { remedies, session_connected: true, ..Default::default() };
+        let exited = snapshot(&[("Ready", "False", "ContainerExited"), ("Suspended", "True", "PodTerminated")]);
+        for (old, shown) in [(Starting, named("stopped")), (Stopping, exited)] {
+            let ends = DriverSandbox { origin: origin.clone(), ..shown };
+            assert_eq!(verdict(&row(old), &ends, &connected), Verdict::Phase(old), "{old:?}");
+        }
     }
 
     #[test]
@@ -437,6 +445,22 @@ mod tests {
         let before = Remedies::as_reported().without(Remedy::DeletingIgnoresSnapshots);
         let before = Context { remedies: before, ..Default::default() };
         assert_eq!(verdict(&row(Deleting), &named("stopped"), &before), Verdict::Phase(Stopped));
+    }
+
+    #[test]
+    fn a_row_takes_the_name_of_a_snapshot_that_has_one_and_counts() {
+        let table = [
+            (Stopped, "stopped", "demo", "demo"),
+            (Stopped, "stopped", "", "known"),
+            (Completed, "stopped", "demo", "demo"),
+            (Deleting, "stopped", "demo", "known"),
+        ];
+        for (old, kind, told, expected) in table {
+            let mut r = row(old);
+            r.meta_mut().name = "known".into();
+            apply(&mut r, &DriverSandbox { name: told.into(), ..named(kind) }, &Context::default());
+            assert_eq!(r.name(), expected, "{old:?} {told:?}");
+        }
     }
 
     #[test]
@@ -506,6 +530,18 @@ mod tests {
         assert_eq!((r.phase(), r.ready_reason()), (Provisioning, "SupervisorNotConnected"));
         apply(&mut r, &ready, &Context { session_connected: true, ..Default::default() });
         assert_eq!((r.phase(), r.ready_reason()), (Ready, "DependenciesReady"));
+        apply(&mut r, &ready, &Context { driver_reports_readiness: true, ..Default::default() });
+        assert_eq!((r.phase(), r.ready_reason()), (Ready, "PodReady"), "the driver vouches for it");
+        apply(&mut r, &named("failed"), &Context { session_connected: true, ..Default::default() });
+        assert_eq!((r.phase(), r.ready_reason()), (Error, "PodFailed"), "a session heals no error");
+    }
+
+    #[test]
+    fn a_row_made_from_a_snapshot_is_that_sandbox_and_provisioning() {
+        let told = DriverSandbox { id: "id".into(), workspace: "team".into(), ..named("ready") };
+        let made = row_of(&told);
+        let workspace = made.metadata.as_ref().map(|m| m.workspace.as_str());
+        assert_eq!((made.id(), made.name(), workspace, made.phase()), ("id", "demo", Some("team"), Provisioning));
     }
 
     #[test]

@@ -314,6 +314,14 @@ mod tests {
     }
 
     #[test]
+    fn a_row_counts_as_touched_if_it_was_written_after_the_sweep_began() {
+        let mut written = Sandbox::default();
+        assert!(!touched_since(&written, 0), "nobody knows");
+        written.meta_mut().updated_at_ms = 5;
+        assert_eq!([4, 5, 6].map(|started_ms| touched_since(&written, started_ms)), [true, false, false]);
+    }
+
+    #[test]
     fn what_was_asked_for_is_forgotten_if_the_compute_shows_nothing_of_it() {
         let compute = |desired: Desired, operation: &str, workload: Workload| {
             let origin = SnapshotOrigin {

@@ -66,3 +66,26 @@ async fn a_failed_delete_restores_the_row_when_nobody_can_say_what_is_there() {
     rig.delete().await.unwrap_err();
     assert_eq!(rig.phase().await, "Ready");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_delete_shows_what_has_become_of_the_sandbox() {
+    let failed = r#"{"wait": "failed", "truth": {"name": "demo", "conditions": ["Ready=False/PodFailed"]}}"#;
+    let mut rig =
+        Setup::as_reported().run(&[READY, failed, r#"{"answer": "delete", "code": "UNAVAILABLE"}"#].join("\n"));
+    let _supervisor = rig.ready().await;
+    rig.driver.release("failed");
+    settle().await;
+    rig.delete().await.unwrap_err();
+    assert_eq!(rig.log.changes().last().unwrap(), "Deleting>Error recovery");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_delete_restores_the_row_when_what_is_there_has_no_status() {
+    let bare = r#"{"wait": "bare", "truth": {"name": "demo"}}"#;
+    let mut rig = Setup::as_reported().run(&[READY, bare, r#"{"answer": "delete", "code": "UNAVAILABLE"}"#].join("\n"));
+    let _supervisor = rig.ready().await;
+    rig.driver.release("bare");
+    settle().await;
+    rig.delete().await.unwrap_err();
+    assert_eq!(rig.phase().await, "Ready");
+}

@@ -76,6 +76,35 @@ async fn the_sweep_removes_a_running_row_without_compute_after_the_grace() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_sweep_finds_the_row_without_compute_among_others_that_have_theirs() {
+    let other = r#"{"on": "create#2", "sandbox": {"name": "other", "conditions": ["Ready=True/DependenciesReady"]}}"#;
+    let mut rig = Setup::as_reported().run(other);
+    drop(rig.ready().await);
+    rig.create("other").await.unwrap();
+    sleep(Duration::from_secs(370)).await;
+    assert!(rig.gone().await);
+    let listed = rig.client.list_sandboxes(photofinish_openshell::pb::openshell::ListSandboxesRequest::default());
+    assert_eq!(listed.await.unwrap().into_inner().sandboxes.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_that_goes_while_the_sweep_looks_is_passed_over_and_a_driver_that_fails_ends_the_sweep() {
+    let demo = r#"{"on": "create", "sandbox": {"name": "demo", "conditions": ["Ready=False/DependenciesNotReady"]}}"#;
+    let other = r#"{"on": "create#2", "truth": {"name": "other", "conditions": ["Ready=False/PodFailed"]}}"#;
+    for (code, is_swept) in [("NOT_FOUND", true), ("UNAVAILABLE", false)] {
+        let answer = format!(r#"{{"answer": "get", "code": "{code}"}}"#);
+        let mut rig = Setup::as_reported().run(&[demo, other, &answer].join("\n"));
+        rig.create("demo").await.unwrap();
+        rig.create("other").await.unwrap();
+        sleep(Duration::from_secs(61)).await;
+        assert_eq!(rig.log.changes().contains(&"Provisioning>Error sweep".to_owned()), is_swept, "{code}");
+        assert_eq!(rig.log.text().contains("the sweep ended early"), !is_swept, "{code}");
+        sleep(Duration::from_secs(60)).await;
+        assert!(rig.log.changes().contains(&"Provisioning>Error sweep".to_owned()), "{code}: by the next one");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_create_that_never_gets_ready_times_out_and_its_compute_is_stopped() {
     let coming = r#"{"on": "create", "sandbox": {"name": "demo", "conditions": ["Ready=False/DependenciesNotReady"]}}"#;
     let failing = r#"{"answer": "stop", "code": "INTERNAL", "message": "not yet"}"#;
@@ -93,6 +122,17 @@ async fn a_create_that_never_gets_ready_times_out_and_its_compute_is_stopped() {
     sleep(Duration::from_secs(7)).await;
     assert_eq!(rig.driver.calls().iter().filter(|c| c.call == Call::Stop).count(), 2);
     assert_eq!(phase(&rig.start().await.unwrap()), "Starting");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reclaim_keeps_others_off_for_longer_than_its_call_may_take() {
+    let mut rig = Setup::as_reported().run(r#"{"answer": "stop", "wait": "never"}"#);
+    rig.create("demo").await.unwrap();
+    rig.until("Error").await;
+    sleep(Duration::from_secs(2)).await;
+    let attempt = rig.get().await.status.unwrap().provisioning.unwrap();
+    let kept_off_ms = attempt.cleanup_retry_time_ms - attempt.timeout_time_ms;
+    assert!((35_000..=37_000).contains(&kept_off_ms), "{kept_off_ms}");
 }
 
 #[tokio::test(start_paused = true)]

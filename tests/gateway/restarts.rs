@@ -3,24 +3,29 @@
 use std::time::Duration;
 
 use photofinish_openshell::gateway::scripted_driver::Call;
-use photofinish_openshell::pb::openshell::{CreateSandboxRequest, SandboxSpec};
+use photofinish_openshell::pb::openshell::{CreateSandboxRequest, DeleteSandboxRequest, SandboxSpec};
 use tokio::time::sleep;
 use tonic::Code;
 
-use crate::rig::{Rig, Setup, Supervisor, phase, settle};
+use crate::rig::{Rig, Setup, Supervisor, demo, phase, settle};
 
 const READY: &str = r#"{"on": "create", "sandbox": {"name": "demo", "conditions": ["Ready=True/DependenciesReady"]}}"#;
 
 /// A Ready sandbox with this restart policy, its id, and its supervisor.
 async fn running(policy: &str, script: &str) -> (Rig, String, Supervisor) {
     let mut rig = Setup::as_reported().run(&[READY, script].join("\n"));
+    let (id, supervisor) = ready(&mut rig, policy).await;
+    (rig, id, supervisor)
+}
+
+async fn ready(rig: &mut Rig, policy: &str) -> (String, Supervisor) {
     let spec = SandboxSpec { restart_policy: policy.into(), ..Default::default() };
     let request = CreateSandboxRequest { name: "demo".into(), spec: Some(spec), ..Default::default() };
     let created = rig.client.create_sandbox(request).await.unwrap().into_inner().sandbox.unwrap();
     let id = created.metadata.unwrap().id;
     let supervisor = rig.supervise(&id, "i1").await.unwrap();
     rig.until("Ready").await;
-    (rig, id, supervisor)
+    (id, supervisor)
 }
 
 fn starts(rig: &Rig) -> usize {
@@ -76,12 +81,48 @@ async fn a_stop_that_meets_a_running_restart_wins() {
     sleep(Duration::from_secs(2)).await;
     // The restart holds the gate: the stop waits for it, then stops what it has started.
     let mut client = rig.client.clone();
-    let stop = tokio::spawn(async move { client.stop_sandbox(crate::rig::demo()).await });
+    let stop = tokio::spawn(async move { client.stop_sandbox(demo()).await });
     settle().await;
     rig.driver.release("slow");
     stop.await.unwrap().unwrap();
     assert_eq!(rig.phase().await, "Stopped");
     assert_eq!(rig.driver.calls().last().unwrap().call, Call::Stop);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_or_delete_at_another_replica_is_not_undone_by_the_restart_that_it_overtakes() {
+    for deletes in [false, true] {
+        let script = [READY, r#"{"answer": "start", "wait": "slow"}"#].join("\n");
+        let (mut rig, mut other) = Setup::as_reported().run_two(&script).await;
+        let (_, mut supervisor) = ready(&mut rig, "Always").await;
+        supervisor.exit(1).await;
+        drop(supervisor);
+        sleep(Duration::from_secs(2)).await;
+        // Gates are a process's own: this one does not wait for the restart.
+        if deletes {
+            let request = DeleteSandboxRequest { name: "demo".into(), ..Default::default() };
+            other.delete_sandbox(request).await.unwrap();
+        } else {
+            other.stop_sandbox(demo()).await.unwrap();
+        }
+        assert_eq!(starts(&rig), 0, "the start is still under way");
+        rig.driver.release("slow");
+        settle().await;
+        let calls: Vec<_> = rig.driver.calls().iter().map(|c| c.call).collect();
+        let undone = if deletes { Call::Delete } else { Call::Stop };
+        assert_eq!(calls[calls.len() - 2..], [Call::Start, undone]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_whose_run_never_says_hello_is_begun_again_after_two_minutes() {
+    let (rig, _, mut supervisor) = running("Always", "").await;
+    supervisor.exit(1).await;
+    drop(supervisor);
+    sleep(Duration::from_secs(118)).await;
+    assert_eq!(starts(&rig), 1);
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(starts(&rig), 2);
 }
 
 #[tokio::test(start_paused = true)]

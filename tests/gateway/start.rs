@@ -105,6 +105,19 @@ async fn a_refused_start_is_settled_so_a_starting_claim_moves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_refused_start_is_settled_even_if_what_the_driver_shows_leaves_the_row_as_it_is() {
+    let restarting =
+        r#"{"wait": "restarting", "truth": {"name": "demo", "conditions": ["Ready=False/ContainerRuntimeRestart"]}}"#;
+    let refusal = r#"{"answer": "start", "code": "FAILED_PRECONDITION"}"#;
+    let mut rig = stopped(Setup::as_reported(), &[restarting, refusal]).await;
+    rig.driver.release("restarting");
+    settle().await;
+    rig.start().await.unwrap_err();
+    let row = rig.get().await;
+    assert_eq!((phase(&row), row.start_attempt.as_str()), ("Starting", ""));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stop_accepted_after_a_lost_start_settles_it() {
     let setup = Setup::as_reported().with(&["starting-needs-a-start"]);
     let mut rig = stopped(setup, &[STARTING, r#"{"answer": "start", "code": "UNAVAILABLE"}"#]).await;
