@@ -233,7 +233,7 @@ mod tests {
             smallest: vec![vec!["a".into()], vec!["b".into(), "c".into()]],
         };
         assert_eq!(
-            table(&[row.clone()], 2),
+            table(std::slice::from_ref(&row), 2),
             [
                 "| scenario | as reported | recommended | smallest sets |",
                 "|---|---|---|---|",
