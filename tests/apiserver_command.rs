@@ -1,9 +1,10 @@
 //! `photofinish apiserver` as a user starts it: a socket, files, signals.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 const CRD: &str = r#"
 apiVersion: apiextensions.k8s.io/v1
@@ -120,6 +121,26 @@ fn crds_and_objects_of_files_are_there_before_the_first_client() {
     assert_eq!((&widget["spec"], &widget["status"]["ready"]), (&serde_json::Value::Null, &true.into()));
     assert_ne!(widget["metadata"]["uid"], "not-this-one");
     assert_eq!(server.ask(&mut connection, "GET", "/readyz", ""), (200, "ok".into()));
+}
+
+#[test]
+fn a_server_whose_output_nobody_reads_serves_all_the_same() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    // Nobody can be told the port, so it is chosen here.
+    let address = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").to_string();
+    let child = command().args(["--listen", &address]).stdout(writer).spawn().expect("starts");
+    let mut server = Server { child, address };
+    let mut connection = loop {
+        match TcpStream::connect(&server.address) {
+            Ok(connection) => break connection,
+            Err(_) => assert_eq!(server.child.try_wait().expect("its state"), None, "it ended"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert_eq!(server.ask(&mut connection, "GET", "/readyz", ""), (200, "ok".into()));
+    server.signal(libc::SIGTERM);
+    assert_eq!(server.child.wait().expect("ends").code(), Some(0));
 }
 
 #[test]

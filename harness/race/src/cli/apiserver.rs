@@ -75,9 +75,9 @@ async fn listen(address: SocketAddr, server: &ApiServer) -> Result<(), BadInput>
             "warning: {address} can be reached from elsewhere, and there is no authentication: everybody may do everything"
         ));
     }
-    // At once: who has read the first line may not read on.
-    println!("serving on http://{address}\n  kubectl --server http://{address} get namespaces");
-    let _ = std::io::stdout().flush();
+    // In one piece, and whether or not anybody reads: who has read the first line may have closed the pipe.
+    let hello = format!("serving on http://{address}\n  kubectl --server http://{address} get namespaces\n");
+    let _ = std::io::stdout().write_all(hello.as_bytes()).and_then(|()| std::io::stdout().flush());
     let incoming = futures::stream::unfold(listener, |listener| async move {
         loop {
             // A connection that failed before it was accepted is its client's business.
