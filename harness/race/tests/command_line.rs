@@ -40,10 +40,11 @@ fn main() -> ExitCode {
         ("turmoil runs the same scenarios", turmoil_runs_the_same_scenarios),
         ("a fault that turmoil lacks is refused by the step, exit code 2", a_fault_that_turmoil_lacks_is_refused),
         ("check prints ok lines and refuses what cannot fail", check_prints_ok_lines),
-        ("--trace prints every entry, --json puts them into the line", trace_is_printed),
+        ("with --trace every entry is printed, with --json they are in the line", trace_is_printed),
         ("a closed pipe is no panic", a_closed_pipe_is_no_panic),
         ("list and remedies print one line each", list_and_remedies),
     ];
+    // A name that begins with a dash would be a flag to whoever runs a test by its name, as nextest does.
     let trials = tests.iter().chain(authoring::TESTS).chain(progress::TESTS).map(|(name, test)| {
         let test = *test;
         Trial::test(*name, move || {

@@ -8,7 +8,7 @@ mod json_schema;
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("colours are for terminals, --color decides otherwise", colours),
-    ("--quiet says nothing of what holds", quiet),
+    ("with --quiet nothing is said of what holds", quiet),
     ("a failure fits on a screen, with a column for each host", a_failure_fits_on_a_screen),
     ("every --json line fits the printed schema", json_lines_fit_the_schema),
     ("the schema of scenarios knows exactly the keys that the parser knows", schema_knows_the_keys),

@@ -7,9 +7,9 @@ use crate::{ended, program, toy};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("long work shows a bar on a terminal and no word of it on stdout", a_bar_on_a_terminal),
-    ("--quiet and --json keep the terminal empty", quiet_keeps_the_terminal_empty),
+    ("with --quiet and with --json the terminal stays empty", quiet_keeps_the_terminal_empty),
     ("work that is piped has no bar and no colour", piped_work_is_plain),
-    ("--quiet says nothing of what holds, and all of what does not", quiet_tells_only_what_fails),
+    ("with --quiet nothing is said of what holds, and all of what does not", quiet_tells_only_what_fails),
 ];
 
 /// A pseudo-terminal: the program's end, and the one to read what it shows.
