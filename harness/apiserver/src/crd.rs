@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use self::names::Outcome;
 use crate::clock;
 use crate::ownership::shape::Shape;
-use crate::resource::{FieldLabel, Names, Resource, SandboxVersions};
+use crate::resource::{FieldLabel, Held, Names, Resource, SandboxVersions};
 use crate::schema::Schema;
 
 pub(crate) use admit::{complete, mistakes};
@@ -127,7 +127,7 @@ pub(crate) fn resource(crd: &Value, webhook: bool) -> Resource {
         has_status: custom.iter().any(|version| version.has_status),
         fields: &[],
         scales: false,
-        empty: false,
+        held: Held::Objects,
         names: Names {
             singular: names["singular"].as_str().map_or_else(|| kind.to_lowercase(), str::to_owned).into(),
             list: names["listKind"].as_str().map_or_else(|| format!("{kind}List"), str::to_owned).into(),

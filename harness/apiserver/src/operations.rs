@@ -21,7 +21,7 @@ use crate::object::{Object, View, show};
 use crate::ownership::{Author, manager_of};
 use crate::patch::PatchKind;
 use crate::request::{Place, Query, Verb};
-use crate::resource::Resource;
+use crate::resource::{Held, Resource};
 use crate::response::Body;
 use crate::selector::Selector;
 use crate::store::{Store, position};
@@ -71,8 +71,14 @@ impl<'a> Operation<'a> {
     pub(crate) async fn run(&self, verb: Verb) -> Result<Answer, ApiError> {
         self.check_media(verb)?;
         self.check_options(verb)?;
-        if self.resource.empty && matches!(verb, Verb::Create | Verb::Update | Verb::Patch) {
-            return Err(ApiError::unsupported(format_args!("writes of {}", self.resource.qualified())));
+        match self.resource.held {
+            Held::Nothing if matches!(verb, Verb::Create | Verb::Update | Verb::Patch) => {
+                return Err(ApiError::unsupported(format_args!("writes of {}", self.resource.qualified())));
+            }
+            Held::Unknown => {
+                return Err(ApiError::unsupported(format_args!("the resource {}", self.resource.qualified())));
+            }
+            Held::Objects | Held::Nothing => {}
         }
         match (self.place.subresource, verb) {
             (None, Verb::Get) => self.get().await,

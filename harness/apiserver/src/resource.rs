@@ -41,8 +41,8 @@ pub(crate) struct Resource {
     pub(crate) fields: &'static [FieldLabel],
     /// Has a `scale` subresource over `spec.replicas` and `status.replicas`, though no CRD says so.
     pub(crate) scales: bool,
-    /// Nothing of it is ever there, and nothing of it can be written.
-    pub(crate) empty: bool,
+    /// Whether there are objects of it.
+    pub(crate) held: Held,
     /// Other names of the type.
     pub(crate) names: Names,
     /// What its CRD says of a custom resource.
@@ -83,6 +83,17 @@ pub(crate) struct FieldLabel {
 
 const fn field(label: &'static str) -> FieldLabel {
     FieldLabel { label: Cow::Borrowed(label), absent: "" }
+}
+
+/// What a server holds of a type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// What clients have written.
+    Objects,
+    /// Nothing, as in a new cluster of real servers: reads are answered, writes are not supported.
+    Nothing,
+    /// A real server has some of its own making, which this one lacks: no request is supported.
+    Unknown,
 }
 
 impl Resource {
@@ -186,7 +197,7 @@ impl Resource {
             ("", "nodes") => vec![other("proxy", "NodeProxyOptions", None, PROXIES)],
             ("", "services") => vec![other("proxy", "ServiceProxyOptions", None, PROXIES)],
             ("", "namespaces") => vec![own("finalize", &["update"])],
-            ("certificates.k8s.io", "certificatesigningrequests") => vec![own("approval", CHANGES)],
+            (CERTIFICATES, "certificatesigningrequests") => vec![own("approval", CHANGES)],
             ("", "serviceaccounts") => {
                 vec![other("token", "TokenRequest", Some((tokens::GROUP, "v1")), &["create"])]
             }
@@ -236,7 +247,7 @@ fn builtin(group: &'static str, plural: &'static str, kind: &'static str) -> Res
         has_status: false,
         fields: &[],
         scales: false,
-        empty: false,
+        held: Held::Objects,
         names: Names {
             singular: kind.to_ascii_lowercase().into(),
             list: format!("{kind}List").into(),
@@ -246,47 +257,77 @@ fn builtin(group: &'static str, plural: &'static str, kind: &'static str) -> Res
     }
 }
 
-/// Types that are listed and never there, since nobody here does what they ask for. Clients that walk through all that
-/// discovery lists (`kubectl`, garbage collectors, namespace controllers) read them as empty, and a real server's
-/// document is listed whole; whoever writes one is told that it is not supported.
-fn empty_types() -> Vec<Resource> {
+/// Types that discovery lists, since a real server's document is listed whole, and that nobody here does anything with:
+/// whoever writes one is told that it is not supported. Those of which a new real server has none are read as empty, so
+/// that clients that walk through all that is listed come to their end; for the others that would be a lie.
+fn listed_types() -> Vec<Resource> {
+    use Held::{Nothing, Unknown};
     const EXTENDS: &str = "api-extensions";
     // Group, plural, kind, in namespaces, with a status, short name, category.
-    const ALL: &[(&str, &str, &str, bool, bool, &str, &str)] = &[
-        ("apiregistration.k8s.io", "apiservices", "APIService", false, true, "", EXTENDS),
-        ("certificates.k8s.io", "certificatesigningrequests", "CertificateSigningRequest", false, true, "csr", ""),
-        ("networking.k8s.io", "ipaddresses", "IPAddress", false, false, "ip", ""),
-        ("networking.k8s.io", "servicecidrs", "ServiceCIDR", false, true, "", ""),
-        ("storage.k8s.io", "csidrivers", "CSIDriver", false, false, "", ""),
-        ("storage.k8s.io", "csinodes", "CSINode", false, false, "", ""),
-        ("storage.k8s.io", "csistoragecapacities", "CSIStorageCapacity", true, false, "", ""),
-        ("storage.k8s.io", "volumeattachments", "VolumeAttachment", false, true, "", ""),
-        ("storage.k8s.io", "volumeattributesclasses", "VolumeAttributesClass", false, false, "vac", ""),
-        (ADMISSION, "mutatingadmissionpolicies", "MutatingAdmissionPolicy", false, false, "", EXTENDS),
-        (ADMISSION, "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", false, false, "", EXTENDS),
-        (ADMISSION, "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", false, false, "", EXTENDS),
-        (ADMISSION, "validatingadmissionpolicies", "ValidatingAdmissionPolicy", false, true, "", EXTENDS),
-        (ADMISSION, "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", false, false, "", EXTENDS),
-        (ADMISSION, "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", false, false, "", EXTENDS),
-        ("node.k8s.io", "runtimeclasses", "RuntimeClass", false, false, "", ""),
-        ("resource.k8s.io", "deviceclasses", "DeviceClass", false, false, "", ""),
-        ("resource.k8s.io", "resourceclaims", "ResourceClaim", true, true, "", ""),
-        ("resource.k8s.io", "resourceclaimtemplates", "ResourceClaimTemplate", true, false, "", ""),
-        ("resource.k8s.io", "resourceslices", "ResourceSlice", false, false, "", ""),
-        ("flowcontrol.apiserver.k8s.io", "flowschemas", "FlowSchema", false, true, "", ""),
+    const ALL: &[(&str, &str, &str, bool, bool, &str, &str, Held)] = &[
+        ("apiregistration.k8s.io", "apiservices", "APIService", false, true, "", EXTENDS, Unknown),
+        (CERTIFICATES, "certificatesigningrequests", "CertificateSigningRequest", false, true, "csr", "", Nothing),
+        ("networking.k8s.io", "ipaddresses", "IPAddress", false, false, "ip", "", Unknown),
+        ("networking.k8s.io", "servicecidrs", "ServiceCIDR", false, true, "", "", Unknown),
+        ("storage.k8s.io", "csidrivers", "CSIDriver", false, false, "", "", Nothing),
+        // A kubelet makes one for its node.
+        ("storage.k8s.io", "csinodes", "CSINode", false, false, "", "", Unknown),
+        ("storage.k8s.io", "csistoragecapacities", "CSIStorageCapacity", true, false, "", "", Nothing),
+        ("storage.k8s.io", "volumeattachments", "VolumeAttachment", false, true, "", "", Nothing),
+        ("storage.k8s.io", "volumeattributesclasses", "VolumeAttributesClass", false, false, "vac", "", Nothing),
+        (ADMISSION, "mutatingadmissionpolicies", "MutatingAdmissionPolicy", false, false, "", EXTENDS, Nothing),
         (
-            "flowcontrol.apiserver.k8s.io",
-            "prioritylevelconfigurations",
-            "PriorityLevelConfiguration",
+            ADMISSION,
+            "mutatingadmissionpolicybindings",
+            "MutatingAdmissionPolicyBinding",
             false,
-            true,
+            false,
             "",
-            "",
+            EXTENDS,
+            Nothing,
         ),
+        (
+            ADMISSION,
+            "mutatingwebhookconfigurations",
+            "MutatingWebhookConfiguration",
+            false,
+            false,
+            "",
+            EXTENDS,
+            Nothing,
+        ),
+        (ADMISSION, "validatingadmissionpolicies", "ValidatingAdmissionPolicy", false, true, "", EXTENDS, Nothing),
+        (
+            ADMISSION,
+            "validatingadmissionpolicybindings",
+            "ValidatingAdmissionPolicyBinding",
+            false,
+            false,
+            "",
+            EXTENDS,
+            Nothing,
+        ),
+        (
+            ADMISSION,
+            "validatingwebhookconfigurations",
+            "ValidatingWebhookConfiguration",
+            false,
+            false,
+            "",
+            EXTENDS,
+            Nothing,
+        ),
+        ("node.k8s.io", "runtimeclasses", "RuntimeClass", false, false, "", "", Nothing),
+        ("resource.k8s.io", "deviceclasses", "DeviceClass", false, false, "", "", Nothing),
+        ("resource.k8s.io", "resourceclaims", "ResourceClaim", true, true, "", "", Nothing),
+        ("resource.k8s.io", "resourceclaimtemplates", "ResourceClaimTemplate", true, false, "", "", Nothing),
+        ("resource.k8s.io", "resourceslices", "ResourceSlice", false, false, "", "", Nothing),
+        (FLOW, "flowschemas", "FlowSchema", false, true, "", "", Unknown),
+        (FLOW, "prioritylevelconfigurations", "PriorityLevelConfiguration", false, true, "", "", Unknown),
     ];
     let some = |name: &'static str| (!name.is_empty()).then_some(Cow::Borrowed(name)).into_iter().collect();
-    let made = ALL.iter().map(|&(group, plural, kind, namespaced, has_status, short, category)| {
-        let mut resource = Resource { namespaced, has_status, empty: true, ..builtin(group, plural, kind) };
+    let made = ALL.iter().map(|&(group, plural, kind, namespaced, has_status, short, category, held)| {
+        let mut resource = Resource { namespaced, has_status, held, ..builtin(group, plural, kind) };
         resource.names.short = some(short);
         resource.names.categories = some(category);
         resource
@@ -294,6 +335,8 @@ fn empty_types() -> Vec<Resource> {
     made.collect()
 }
 
+const CERTIFICATES: &str = "certificates.k8s.io";
+const FLOW: &str = "flowcontrol.apiserver.k8s.io";
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
 /// All types of a new server.
@@ -384,7 +427,7 @@ pub(crate) fn registry(sandbox: SandboxVersions, webhook: bool) -> Vec<Resource>
         cluster(status(generation(category(crds, "api-extensions")))),
         crd::sandbox_type(sandbox, webhook),
     ];
-    all.extend(empty_types());
+    all.extend(listed_types());
     all
 }
 

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::resource::{Resource, SandboxVersions, registry};
+use crate::resource::{Held, Resource, SandboxVersions, registry};
 use crate::route::MISSING;
 
 /// Types that are served in part, and how.
@@ -197,8 +197,12 @@ fn type_row(out: &mut String, resource: &Resource) {
     subresources.dedup();
     let scope = if resource.namespaced { "namespaced" } else { "cluster" };
     let partial = PARTIAL.iter().find(|(kind, _)| *kind == resource.kind).map(|(_, how)| *how);
-    let partial = partial.or(resource.empty.then_some("read as empty; writes: 501"));
-    let level = partial.map_or_else(|| "supported".to_owned(), |how| format!("partial: {how}"));
+    let level = match (resource.held, partial) {
+        (Held::Unknown, _) => "listed by discovery; all requests: 501".to_owned(),
+        (Held::Nothing, _) => "partial: empty, as in a new cluster; writes: 501".to_owned(),
+        (Held::Objects, Some(how)) => format!("partial: {how}"),
+        (Held::Objects, None) => "supported".to_owned(),
+    };
     let (group, versions) = (group_name(&resource.group), resource.versions.join(", "));
     let _ =
         writeln!(out, "| {group} | {} | {versions} | {scope} | {} | {level} |", resource.kind, subresources.join(", "));
@@ -230,16 +234,24 @@ mod tests {
     async fn what_is_called_missing_is_refused_as_it_is_said() {
         let json = ("accept", "application/json");
         assert_eq!(asked("GET", &format!("/api/v1/{MISSING}"), json).await, 501);
-        for resource in registry(SandboxVersions::Both, true).iter().filter(|resource| resource.empty) {
+        for resource in &registry(SandboxVersions::Both, true) {
+            let [read, absent] = match resource.held {
+                Held::Objects => continue,
+                Held::Nothing => [200, 404],
+                Held::Unknown => [501, 501],
+            };
             let base = format!("/apis/{}/v1", resource.group);
             let all = format!("{base}/{}", resource.plural);
-            assert_eq!(asked("GET", &all, json).await, 200, "{all}");
+            for watched in ["", "?watch=1&timeoutSeconds=1"] {
+                assert_eq!(asked("GET", &format!("{all}{watched}"), json).await, read, "{all}{watched}");
+            }
             let within =
                 if resource.namespaced { format!("{base}/namespaces/default/{}", resource.plural) } else { all };
-            assert_eq!(asked("POST", &within, json).await, 501, "{within}");
-            assert_eq!(asked("GET", &format!("{within}/x"), json).await, 404, "{within}");
-            assert_eq!(asked("PUT", &format!("{within}/x"), json).await, 501, "{within}");
-            assert_eq!(asked("DELETE", &format!("{within}/x"), json).await, 404, "{within}");
+            for (method, below, code) in
+                [("POST", "", 501), ("PUT", "/x", 501), ("GET", "/x", absent), ("DELETE", "/x", absent)]
+            {
+                assert_eq!(asked(method, &format!("{within}{below}"), json).await, code, "{method} {within}{below}");
+            }
         }
         for proxied in ["/api/v1/nodes/n/proxy", "/api/v1/namespaces/default/services/s/proxy"] {
             assert_eq!(asked("GET", proxied, json).await, 501, "{proxied}");
