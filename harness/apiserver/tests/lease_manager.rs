@@ -11,14 +11,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kube_lease_manager::LeaseManagerBuilder;
-use photofinish_apiserver::sim::{SimHooks, faults::Enabled};
-use photofinish_apiserver::{ApiServer, ConnInfo};
-use photofinish_sim::choices::{Choices, Source};
-use photofinish_sim::gate::Gates;
 use photofinish_sim::host::{HostSpec, RestartPolicy};
-use photofinish_sim::trace::Trace;
-use photofinish_sim::wire::Io;
-use photofinish_sim::world::{World, WorldConfig, on_own_thread};
+use photofinish_sim::world::on_own_thread;
+
+mod worlds;
 
 const CANDIDATES: [&str; 3] = ["x", "y", "z"];
 
@@ -45,29 +41,13 @@ async fn stands(client: kube::Client, who: &'static str, leaders: Leaders) {
 
 /// A run of a seed: everybody who has led.
 fn run(seed: u64) -> BTreeSet<&'static str> {
-    let trace = Trace::new();
-    let choices = Choices::new(Source::Seed(seed), "".parse().expect("no pins"), trace.clone());
-    let gates = Gates::new(trace.clone(), choices.clone());
-    let hooks = SimHooks::with_faults(trace.clone(), choices.clone(), gates, Enabled::all());
-    let server = ApiServer::builder().hooks(hooks).build();
-    let mut builder = World::builder(WorldConfig { seed, ..WorldConfig::default() }, trace, choices);
-    let shared = server.clone();
-    let again = |after| HostSpec::new().restart(RestartPolicy::Always { after: Duration::from_secs(after) });
-    builder.host("api", again(2), move |ctx| {
-        let server = shared.clone();
-        async move {
-            let who = |io: &Io| ConnInfo {
-                client: io.peer_host().map(|host| host.to_string()).unwrap_or_default(),
-                connection: io.id(),
-            };
-            Ok(server.serve(ctx.wire.listen(80).await?, who).await?)
-        }
-    });
+    let (mut builder, server) = worlds::with_all_faults(seed);
     let leaders = Leaders::default();
     for who in CANDIDATES {
         let leaders = leaders.clone();
         // Longer than a term: otherwise a leader comes back and leads on, under the name that the Lease has.
-        builder.host(who, again(40), move |ctx| {
+        let again = RestartPolicy::Always { after: Duration::from_secs(40) };
+        builder.host(who, HostSpec::new().restart(again), move |ctx| {
             let leaders = leaders.clone();
             async move {
                 stands(ctx.wire.kube("http://api:80", "default"), who, leaders).await;

@@ -9,15 +9,12 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client, ResourceExt};
-use photofinish_apiserver::sim::{SimHooks, faults::Enabled};
-use photofinish_apiserver::{ApiServer, ConnInfo, Past};
-use photofinish_sim::choices::{Choices, Source};
-use photofinish_sim::gate::Gates;
-use photofinish_sim::host::{HostSpec, RestartPolicy};
-use photofinish_sim::trace::Trace;
-use photofinish_sim::wire::Io;
-use photofinish_sim::world::{World, WorldConfig, on_own_thread};
+use photofinish_apiserver::Past;
+use photofinish_sim::host::HostSpec;
+use photofinish_sim::world::on_own_thread;
 use serde_json::json;
+
+mod worlds;
 
 /// SplitMix64.
 #[derive(Clone)]
@@ -107,24 +104,7 @@ async fn write(maps: Api<ConfigMap>, mut draw: Draw) {
 
 /// A run of a seed: the history, and what two watchers saw of it.
 fn run(seed: u64) -> (Vec<Past>, Vec<Vec<Seen>>) {
-    let trace = Trace::new();
-    let choices = Choices::new(Source::Seed(seed), "".parse().expect("no pins"), trace.clone());
-    let gates = Gates::new(trace.clone(), choices.clone());
-    let hooks = SimHooks::with_faults(trace.clone(), choices.clone(), gates, Enabled::all());
-    let server = ApiServer::builder().hooks(hooks).build();
-    let mut builder = World::builder(WorldConfig { seed, ..WorldConfig::default() }, trace.clone(), choices);
-    let shared = server.clone();
-    let restart = RestartPolicy::Always { after: Duration::from_secs(2) };
-    builder.host("api", HostSpec::new().restart(restart), move |ctx| {
-        let server = shared.clone();
-        async move {
-            let who = |io: &Io| ConnInfo {
-                client: io.peer_host().map(|host| host.to_string()).unwrap_or_default(),
-                connection: io.id(),
-            };
-            Ok(server.serve(ctx.wire.listen(80).await?, who).await?)
-        }
-    });
+    let (mut builder, server) = worlds::with_all_faults(seed);
     let maps = |client: Client| Api::<ConfigMap>::default_namespaced(client);
     let mut draw = Draw(seed);
     for name in ["writer-a", "writer-b"] {

@@ -1,5 +1,5 @@
 //! A controller as it is, run against a server in memory: its CRD, its work, and what becomes of a stale write.
-//! `cargo run -p photofinish-apiserver --example controller`.
+//! `cargo run -p photofinish-apiserver --example in_memory_controller`.
 
 use std::sync::Arc;
 use std::time::Duration;
