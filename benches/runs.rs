@@ -6,6 +6,7 @@ use photofinish::pool::{Again, Job, Pool};
 use photofinish::{catalogue, execute};
 use photofinish_openshell::system::OpenShell;
 use photofinish_sim::choices::{Pins, Source};
+use photofinish_sim::zygote::processor_time;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -28,9 +29,9 @@ fn main() -> ExitCode {
     ] {
         let scenario = catalogue::find(&SYSTEM, name).expect("a built-in scenario").swap_remove(0);
         let job = |_| Job::new(&SYSTEM, scenario.clone(), &options, Source::Benign, Pins::default());
-        let (began, cpu) = (Instant::now(), children());
+        let (began, cpu) = (Instant::now(), processor_time());
         pool.run((0..RUNS).map(job), |_| true).expect("a zygote that answers");
-        let (wall, cpu) = (began.elapsed() / RUNS, (children() - cpu) / RUNS);
+        let (wall, cpu) = (began.elapsed() / RUNS, (processor_time() - cpu) / RUNS);
         // Processor time, not wall time: a machine that does other things as well is no slower for that.
         let per_s = 1.0 / cpu.as_secs_f64();
         missed |= target && per_s < TARGET_RUNS_PER_S;
@@ -45,16 +46,4 @@ fn main() -> ExitCode {
         true => ExitCode::FAILURE,
         false => ExitCode::SUCCESS,
     }
-}
-
-/// Processor time of all processes that this one has waited for: zygotes and the runs that they forked.
-fn children() -> Duration {
-    // SAFETY: an all-zero rusage is a valid value, and the call only fills it in.
-    let usage = unsafe {
-        let mut usage = std::mem::zeroed::<libc::rusage>();
-        libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage);
-        usage
-    };
-    let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1_000);
-    time(usage.ru_utime) + time(usage.ru_stime)
 }

@@ -36,9 +36,11 @@ mod child;
 mod descriptors;
 mod serve;
 mod text;
+mod usage;
 
 pub use checkpoint::Checkpoint;
 pub use serve::{serve, serve_from_checkpoints};
+pub use usage::processor_time;
 
 use crate::memory::{self, Region, memfd};
 use crate::trace::{Entry, hash_of_lines};

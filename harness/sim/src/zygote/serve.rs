@@ -5,7 +5,7 @@
 use super::checkpoint::{Checkpoint, Stage};
 use super::child::Body;
 use super::descriptors::{self, Received};
-use super::{Exit, child, inside, text};
+use super::{Exit, child, inside, text, usage};
 use crate::trace::Trace;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -345,16 +345,15 @@ struct Ended {
 fn end(pid: libc::pid_t) -> Ended {
     let mut status = 0;
     // SAFETY: plain numbers, for which all zeros is a value.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    let mut used: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: our own child, not waited for yet, so its id and that of its group are its own; the pointers are valid.
     unsafe {
         libc::kill(-pid, libc::SIGKILL);
         libc::kill(pid, libc::SIGKILL);
-        while libc::wait4(pid, &mut status, 0, &mut usage) < 0 && errno() == libc::EINTR {}
+        while libc::wait4(pid, &mut status, 0, &mut used) < 0 && errno() == libc::EINTR {}
     }
-    let ms = |time: libc::timeval| time.tv_sec.saturating_mul(1000).saturating_add(time.tv_usec / 1000);
-    let used_ms = ms(usage.ru_utime).saturating_add(ms(usage.ru_stime));
-    Ended { status, used_ms: i32::try_from(used_ms).unwrap_or(i32::MAX) }
+    let used_ms = i32::try_from(usage::used(&used).as_millis()).unwrap_or(i32::MAX);
+    Ended { status, used_ms }
 }
 
 fn pidfd(pid: libc::pid_t) -> io::Result<OwnedFd> {
