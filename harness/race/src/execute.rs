@@ -1,9 +1,10 @@
 //! One run, in the process that a zygote forked for it: from the request to the report.
-use std::sync::OnceLock;
+use std::fmt::Display;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use indexmap::IndexMap;
-use photofinish_sim::choices::{Choices, Pins};
+use photofinish_sim::choices::{Choices, Pins, Source as ChoiceSource};
 use photofinish_sim::exit;
 use photofinish_sim::gate::Gates;
 use photofinish_sim::trace::Trace;
@@ -60,18 +61,36 @@ pub(crate) struct Beginning {
     setup: Setup,
     /// Choices of the beginning that do not take their default.
     pins: Pins,
+    /// It goes on with the script.
+    on: Option<GoesOn>,
+}
+
+/// A beginning that goes on with a benign run, until a choice is to be taken that some of its runs take otherwise.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct GoesOn {
+    /// The request of the benign run, as text: it is read where that of other runs is, and not before. Each map that is made
+    /// changes the order of those that come later.
+    pub(crate) run: String,
+    /// The choice: the runs are forked when it is asked for the first time.
+    pub(crate) until: String,
 }
 
 impl Beginning {
     /// That of a run whose pins are those of its scenario and its id together.
-    pub(crate) fn new(system: &dyn System, scenario: &Scenario, options: &Options, pins: Pins) -> Beginning {
+    pub(crate) fn new(
+        system: &dyn System,
+        scenario: &Scenario,
+        options: &Options,
+        pins: Pins,
+        on: Option<GoesOn>,
+    ) -> Beginning {
         let setup = Setup {
             cluster: options.cluster_of(scenario),
             switches: options.resolve(system.switches(), &scenario.reported_without),
             engine: options.engine,
             env: scenario.env.clone(),
         };
-        Beginning { setup, pins }
+        Beginning { setup, pins, on }
     }
 }
 
@@ -123,8 +142,13 @@ fn run(
         Ok(begun) => begun,
         Err(e) => return failed(trace, format!("the system could not be assembled: {e}")),
     };
-    let alone = begun.stuck.is_some() || !begun.world.is_in_memory();
-    let request = match serde_json::from_slice::<Request>(&checkpoint.pass(alone)) {
+    let (request, passed) = match &beginning.on {
+        // What did not come so far is asked for once more, as a run that begins like others.
+        Some(_) if begun.stuck.is_some() => begin_otherwise(),
+        Some(on) => (on.run.clone().into_bytes(), Some(checkpoint)),
+        None => (checkpoint.pass(begun.stuck.is_some() || !begun.world.is_in_memory()), None),
+    };
+    let request = match serde_json::from_slice::<Request>(&request) {
         Ok(request) => request,
         Err(e) => return failed(trace, format!("the request cannot be read: {e}")),
     };
@@ -136,15 +160,38 @@ fn run(
         return failed(trace, format!("{} has no scenario {}", request.source.path, request.name));
     };
     let pins = merge(&scenario.pins, &request.pins);
-    let too_late = choices.go_on(request.choices, pins, request.learn);
+    // A run that others are to be forked from asks for all that could be pinned, as their common beginning does.
+    let too_late = choices.go_on(request.choices, pins, request.learn || beginning.on.is_some());
     // Where the beginning knew the pins, the points that do not take them have said so.
     if !too_late.is_empty() && beginning.pins.is_empty() {
-        exit::leave(exit::ANOTHER_BEGINNING, "another-beginning", "a pin is for what came up in the beginning");
+        begin_otherwise();
     }
     begun.world.reseed(request.choices.seed());
+    let forked = Arc::new(OnceLock::new());
+    if let (Some(checkpoint), Some(on)) = (passed, &beginning.on) {
+        let (in_memory, scenario_pins, forked) = (begun.world.memory_check(), scenario.pins.clone(), forked.clone());
+        choices.before(&on.until, move |choices| {
+            let request = checkpoint.pass(!in_memory());
+            let run: Forked = serde_json::from_slice(&request).unwrap_or_else(|e| unread(&e));
+            let mut pins = scenario_pins;
+            pins.insert_all(&run.pins).unwrap_or_else(|e| unread(&e));
+            if !choices.go_on(ChoiceSource::Benign, pins, run.learn).is_empty() {
+                begin_otherwise();
+            }
+            _ = forked.set(run);
+        });
+    }
     let end = match begun.stuck.take() {
         Some(stuck) => End::Stuck(stuck),
         None => play(system, &beginning.setup, &scenario, trace, &choices, &mut begun, &mut told.looked_at),
+    };
+    choices.nobody_asked();
+    let request = match forked.get() {
+        Some(Forked { pins, learn, objects, cover }) => {
+            let pins = pins.parse().unwrap_or_else(|e| unread(&e));
+            Request { pins, learn: *learn, objects: *objects, cover: *cover, ..request }
+        }
+        None => request,
     };
     let Begun { live, mut world, .. } = begun;
     let virtual_ns = world.now().as_nanos() as u64;
@@ -178,6 +225,24 @@ fn run(
     std::mem::forget(live);
     world.abandon();
     report
+}
+
+/// What is read of a request in the middle of a run: without any map, whose making would change the order of all later ones.
+#[derive(Deserialize)]
+struct Forked {
+    pins: String,
+    learn: bool,
+    objects: bool,
+    cover: bool,
+}
+
+fn unread(e: &dyn Display) -> ! {
+    exit::leave(exit::HARNESS, "no-request", &format!("the request cannot be read: {e}"))
+}
+
+/// Ends a run that needs a beginning of its own.
+fn begin_otherwise() -> ! {
+    exit::leave(exit::ANOTHER_BEGINNING, "another-beginning", "a pin is for what came up in the beginning")
 }
 
 /// A world whose hosts are ready, with what lives in it.

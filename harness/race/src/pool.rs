@@ -11,7 +11,7 @@ use photofinish_sim::zygote::{Exit, Finished, Zygote};
 
 use crate::coverage::Tried;
 use crate::crash_points;
-use crate::execute::{Beginning, merge};
+use crate::execute::{Beginning, GoesOn, merge};
 use crate::explore::choices::ChoicePoint;
 use crate::explore::clusters;
 use crate::options::Options;
@@ -49,6 +49,9 @@ pub struct Job {
     pub cover: bool,
     /// Tell which switches the run looked at ([`Run::asked`]). No part of the id either.
     pub account: bool,
+    /// The choice until which the run is as the benign one. Runs that name the same one after the other share what comes
+    /// before. No part of the id: it only saves time, and a run that is not so begins by itself.
+    pub benign_until: Option<Arc<str>>,
     /// The durable write after which a process crashes, as `gateway/stop#3`: part of the name of the run.
     pub crash_after: Option<String>,
 }
@@ -81,6 +84,7 @@ impl Job {
             objects: false,
             cover: false,
             account: false,
+            benign_until: None,
             crash_after: None,
         }
     }
@@ -117,11 +121,22 @@ impl Job {
     }
     /// What the beginning of the run depends on, which many runs share: its choices take their defaults.
     fn beginning(&self, system: &dyn System, pins: Pins) -> Vec<u8> {
-        let beginning = Beginning::new(system, &self.scenario, &self.options, pins);
+        self.beginning_with(system, pins, None)
+    }
+    /// The beginning that goes on until a choice, if the run says until which.
+    fn long_beginning(&self, system: &dyn System) -> Option<Vec<u8>> {
+        let until = self.benign_until.as_ref().filter(|_| self.source == ChoiceSource::Benign)?;
+        let benign = Request { pins: Pins::default(), learn: false, objects: false, cover: false, ..self.request() };
+        let run = serde_json::to_string(&benign).expect("a request is plain data");
+        let on = GoesOn { run, until: until.to_string() };
+        Some(self.beginning_with(system, Pins::default(), Some(on)))
+    }
+    fn beginning_with(&self, system: &dyn System, pins: Pins, on: Option<GoesOn>) -> Vec<u8> {
+        let beginning = Beginning::new(system, &self.scenario, &self.options, pins, on);
         serde_json::to_vec(&beginning).expect("a beginning is plain data")
     }
-    fn request(&self) -> Vec<u8> {
-        let request = Request {
+    fn request(&self) -> Request {
+        Request {
             source: (*self.scenario.source).clone(),
             name: self.scenario.name.clone(),
             options: self.options.clone(),
@@ -130,8 +145,7 @@ impl Job {
             learn: self.learn,
             objects: self.objects,
             cover: self.cover,
-        };
-        serde_json::to_vec(&request).expect("a request is plain data")
+        }
     }
 }
 
@@ -156,6 +170,8 @@ pub struct Run {
     /// The switches that it looked at, on or off. None unless [`Job::account`], for a run whose process died, and where the
     /// system keeps no account of them.
     pub asked: Option<Vec<String>>,
+    /// Whether it shared with others what comes before [`Job::benign_until`].
+    pub shared: bool,
 }
 
 /// Where a zygote cannot be started or talked to: a failure of the harness.
@@ -308,8 +324,8 @@ impl Worker {
     }
     pub(crate) fn run(&mut self, job: &Job) -> Result<Run, PoolError> {
         let Worker { pool, zygote, witness } = self;
-        let request = job.request();
-        let first = fork(pool, zygote, job, &request)?;
+        let request = serde_json::to_vec(&job.request()).expect("a request is plain data");
+        let (first, shared) = fork(pool, zygote, job, &request)?;
         let mut report = settle(pool.system, &job.scenario, &first, pool.wall_limit);
         let again = match report.outcome.exit_code() {
             0 => pool.again == Again::All,
@@ -318,7 +334,8 @@ impl Worker {
         };
         let mut entries = Vec::new();
         if again {
-            let second = fork(pool, witness, job, &request)?;
+            // A witness begins by itself.
+            let (second, _) = fork(pool, witness, &Job { benign_until: None, ..job.clone() }, &request)?;
             let again = settle(pool.system, &job.scenario, &second, pool.wall_limit);
             if (again.outcome, &again.trace_hash) != (report.outcome, &report.trace_hash) {
                 entries = first.trace();
@@ -344,28 +361,37 @@ impl Worker {
             Some(Answer { points, objects, tried, asked, .. }) => (points, objects, tried.unwrap_or_default(), asked),
             None => (Vec::new(), Vec::new(), died(), None),
         };
-        Ok(Run { job: job.clone(), report, entries, output, wall: first.wall, points, objects, tried, asked })
+        let (job, wall) = (job.clone(), first.wall);
+        Ok(Run { job, report, entries, output, wall, points, objects, tried, asked, shared })
     }
 }
 
-fn fork(pool: &Pool, zygote: &mut Option<Zygote>, job: &Job, request: &[u8]) -> Result<Finished, PoolError> {
+/// A finished run, and whether it was forked from its long beginning.
+fn fork(pool: &Pool, zygote: &mut Option<Zygote>, job: &Job, request: &[u8]) -> Result<(Finished, bool), PoolError> {
     let ready = match zygote {
         Some(zygote) => zygote,
         None => zygote.insert(Zygote::start(&pool.zygote_args).map_err(PoolError::Start)?),
     };
-    let mut run = |pins| {
-        let beginning = job.beginning(pool.system, pins);
-        match ready.run_from(&beginning, request, pool.wall_limit)? {
-            starved if starved.starved => ready.run_from(&beginning, request, pool.wall_limit * PATIENCE),
-            finished => Ok(finished),
-        }
+    let mut run = |beginning: &[u8]| match ready.run_from(beginning, request, pool.wall_limit)? {
+        starved if starved.starved => ready.run_from(beginning, request, pool.wall_limit * PATIENCE),
+        finished => Ok(finished),
     };
-    let finished = run(Pins::default()).and_then(|finished| match finished.exit {
-        // A pin that is for the beginning: this run has one of its own.
-        Exit::Code(exit::ANOTHER_BEGINNING) => run(merge(&job.scenario.pins, &job.pins)),
-        _ => Ok(finished),
-    });
-    finished.map_err(|e| {
+    // From the longest beginning that it may share; one with a pin that is for the beginning has one of its own.
+    let shared = job.beginning(pool.system, Pins::default());
+    let own = || job.beginning(pool.system, merge(&job.scenario.pins, &job.pins));
+    let begins_otherwise = |finished: &Finished| finished.exit == Exit::Code(exit::ANOTHER_BEGINNING);
+    let mut finish = || {
+        if let Some(long) = job.long_beginning(pool.system) {
+            let finished = run(&long)?;
+            if !begins_otherwise(&finished) {
+                return Ok((finished, true));
+            }
+        }
+        let finished = run(&shared)?;
+        let finished = if begins_otherwise(&finished) { run(&own())? } else { finished };
+        Ok((finished, false))
+    };
+    finish().map_err(|e| {
         *zygote = None;
         PoolError::Gone(e)
     })

@@ -114,6 +114,13 @@ struct State {
     /// Generated texts, and what keys say instead.
     names: Vec<(String, String)>,
     problems: Vec<Problem>,
+    turn: Option<Turn>,
+}
+
+/// What happens right before a point is asked for the first time.
+struct Turn {
+    key: String,
+    then: Box<dyn FnOnce(&Choices) + Send>,
 }
 
 /// A question that was asked, and its answer.
@@ -146,6 +153,7 @@ impl Choices {
             asked,
             names,
             problems,
+            turn: None,
         })))
     }
 
@@ -193,6 +201,20 @@ impl Choices {
         (state.policy, state.pins) = (Policy::new(source, source.allowed()), pins);
         (state.beginning, state.asks_all) = (false, asks_all || source.asks_all());
         too_late
+    }
+
+    /// Right before the point `key` is asked for the first time, in the middle of whatever asks, `then` is called, which may
+    /// [go on](Choices::go_on) otherwise from there. One point a run; the last one that is named counts.
+    pub fn before(&self, key: &str, then: impl FnOnce(&Choices) + Send + 'static) {
+        self.state().turn = Some(Turn { key: key.to_owned(), then: Box::new(then) });
+    }
+
+    /// Calls what was to be called [before](Choices::before) a point that nobody has asked for.
+    pub fn nobody_asked(&self) {
+        let turn = self.state().turn.take();
+        if let Some(turn) = turn {
+            (turn.then)(self);
+        }
     }
 
     /// Whether all kinds of faults are to be asked for, also those that a plain seed does not draw.
@@ -338,6 +360,11 @@ impl Choices {
             let (first, second, default) = (asked.kind.expected(), kind.expected(), kind.default());
             state.problems.push(Problem::Clash { key: key.to_owned(), first, second });
             return default;
+        }
+        if let Some(turn) = state.turn.take_if(|turn| turn.key == key) {
+            drop(state);
+            (turn.then)(self);
+            state = self.state();
         }
         let pin = state.pins.get(key).map(|value| (value.to_owned(), kind.read(value)));
         let pinned = matches!(pin, Some((_, Some(_))));

@@ -26,9 +26,9 @@ impl Disks {
     pub(crate) fn outlive_the_world(&self) -> bool {
         !self.temporary
     }
-    /// Has any host used its folder?
-    pub(crate) fn are_used(&self) -> bool {
-        self.root.exists()
+    /// Where they are; it is there once a host has used its folder.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
     }
     pub(crate) fn folder(&self, host: &str) -> PathBuf {
         self.root.join(host)

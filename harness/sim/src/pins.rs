@@ -63,6 +63,19 @@ impl Pins {
         self.0.insert(key.into(), value.into())
     }
 
+    /// Pins what a text of pins says; where a key is pinned already, the text counts. In the middle of a run: unlike a map
+    /// that is made for it, this leaves the keys of the next hash map as they are.
+    ///
+    /// # Errors
+    /// The first pin that is none; those before it are pinned.
+    pub fn insert_all(&mut self, text: &str) -> Result<(), PinError> {
+        for pin in text.split(',').filter(|_| !text.is_empty()) {
+            let (key, value) = one(pin)?;
+            self.0.insert(key, value);
+        }
+        Ok(())
+    }
+
     /// Removes a pin; the others keep their order.
     pub fn remove(&mut self, key: &str) -> Option<String> {
         self.0.shift_remove(key)
@@ -106,19 +119,24 @@ impl FromStr for Pins {
     fn from_str(text: &str) -> Result<Pins, PinError> {
         let mut pins = IndexMap::new();
         for pin in text.split(',').filter(|_| !text.is_empty()) {
-            let shape = || PinError::Shape(pin.to_owned());
-            let (key, value) = pin.split_once('=').ok_or_else(shape)?;
-            if key.is_empty() || value.is_empty() {
-                return Err(shape());
-            }
-            // A key stays encoded, as it is asked for; a value is what it stands for.
-            let (key, value) = (checked(pin, key, KEY)?, decode(pin, &checked(pin, value, VALUE)?)?);
+            let (key, value) = one(pin)?;
             if pins.insert(key, value).is_some() {
                 return Err(PinError::Twice(pin.to_owned()));
             }
         }
         Ok(Pins(pins))
     }
+}
+
+/// Key and value of a pin's text.
+fn one(pin: &str) -> Result<(String, String), PinError> {
+    let shape = || PinError::Shape(pin.to_owned());
+    let (key, value) = pin.split_once('=').ok_or_else(shape)?;
+    if key.is_empty() || value.is_empty() {
+        return Err(shape());
+    }
+    // A key stays encoded, as it is asked for; a value is what it stands for.
+    Ok((checked(pin, key, KEY)?, decode(pin, &checked(pin, value, VALUE)?)?))
 }
 
 impl TryFrom<String> for Pins {

@@ -126,7 +126,13 @@ impl World {
     }
     /// Whether a process that is forked now has a world of its own in it: nothing of it is in files or on other threads.
     pub fn is_in_memory(&self) -> bool {
-        matches!(self.config.engine, Engine::Jump) && !self.shared.foreign && !state::outside(|| self.disks.are_used())
+        self.memory_check()()
+    }
+    /// [`World::is_in_memory`] for whoever has to know while the world runs.
+    pub fn memory_check(&self) -> impl Fn() -> bool + Send + use<> {
+        let forks = matches!(self.config.engine, Engine::Jump) && !self.shared.foreign;
+        let disks = self.disks.root().to_owned();
+        move || forks && !state::outside(|| disks.exists())
     }
     /// Records that the world's time is over: the trace's last entry.
     pub fn finish(&mut self) {

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use photofinish_sim::choices::{Legal, Pins, Source as ChoiceSource};
+use photofinish_sim::zygote::processor_time;
 use serde::Serialize;
 
 use crate::explore::choices::ChoicePoint;
-use crate::explore::exhaust::{Plan, list_hash};
+use crate::explore::exhaust::{self, Plan, list_hash};
 use crate::explore::findings::{Finding, Findings};
 use crate::explore::fingerprint;
 use crate::explore::pruning::{self, Pruned};
@@ -271,7 +272,7 @@ fn of_scenario(
     let mut findings = Findings::default();
     // Of the benign run and of those with one fault: to compare with what is not in the list.
     let mut verdicts: BTreeMap<String, String> = BTreeMap::new();
-    let jobs = schedules.into_iter().map(|pins| Job { pins, ..benign.clone() }).take_while(|_| !over());
+    let jobs = exhaust::jobs(&benign, &learnt.points, schedules).take_while(|_| !over());
     let (open, mut tried) = (plan.points.len(), BTreeSet::new());
     let done = pool.run(jobs, |run| {
         let of_system = run.report.violated().iter().any(|property| *property != SCRIPT);
@@ -402,18 +403,6 @@ fn tell(certificate: &Certificate<'_>, args: &ExhaustArgs, virtual_ns: u64, outp
         )),
         Some(why) => output.line(format!("  no certificate: {schedules} of {listed} schedules were run; {why}")),
     };
-}
-
-/// Processor time of all processes that this one has waited for: zygotes, and the runs that they forked.
-fn processor_time() -> Duration {
-    // SAFETY: all zeros is a value of an rusage, and the call only fills it in.
-    let usage = unsafe {
-        let mut usage = std::mem::zeroed::<libc::rusage>();
-        libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage);
-        usage
-    };
-    let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1_000);
-    time(usage.ru_utime) + time(usage.ru_stime)
 }
 
 fn head(args: &ExhaustArgs) -> [String; 2] {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use photofinish_sim::choices::{Legal, Pins, Source as ChoiceSource};
 
+use crate::explore::exhaust;
 use crate::explore::pruning;
 use crate::explore::strategy::Strategy;
 use crate::explore::unheld;
@@ -192,8 +193,9 @@ fn row(
     let alike = |client: &str| system.takes_failures_alike(client);
     let allowed = Legal::Always.allowed();
     let plan = pruning::plan(&learnt.points, &learnt.entries, allowed, &twin.scenario.pins, &alike);
-    let schedules = plan.schedules(1).into_iter().take(args.budget as usize);
-    let jobs = schedules.map(|pins| Job { pins, ..benign.clone() }).collect();
+    let mut schedules = plan.schedules(1);
+    schedules.truncate(args.budget as usize);
+    let jobs = exhaust::jobs(&benign, &learnt.points, schedules).collect();
     let share = args.time.map(|time| Instant::now() + time / (DRAWN.len() as u32 + 1));
     cells.push(median(&mut [search(&pool, jobs, &twin.violates, share)?]));
     searched();

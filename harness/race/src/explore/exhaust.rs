@@ -1,9 +1,14 @@
 //! Every alternative of every choice, K at a time: the list of schedules.
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use indexmap::IndexSet;
 use photofinish_sim::choices::Pins;
 
+use super::choices::ChoicePoint;
 use super::pruning::Pruned;
+use crate::execute::BEGINNING;
+use crate::pool::Job;
 
 /// What is to be run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,6 +86,29 @@ impl Plan {
     }
 }
 
+/// How many schedules, one after the other, share a beginning: enough that it costs little beside them.
+const TOGETHER: usize = 64;
+
+/// The runs of these schedules: forked from the benign run, whose choices are `points`, where the first of them leaves it.
+pub fn jobs(benign: &Job, points: &[ChoicePoint], schedules: Vec<Pins>) -> impl Iterator<Item = Job> {
+    let of_script = points.iter().filter(|point| u128::from(point.at_ns) > BEGINNING.as_nanos());
+    let until = benign_until(&schedules, of_script.map(|point| &point.key));
+    schedules.into_iter().zip(until).map(|(pins, benign_until)| Job { pins, benign_until, ..benign.clone() })
+}
+
+/// For each schedule the choice until which it is as the benign run: the first that any of its neighbours pins, of
+/// `choices` in the order in which they are asked. None before the first of these, and for the benign run itself.
+fn benign_until(schedules: &[Pins], choices: impl IntoIterator<Item = impl AsRef<str>>) -> Vec<Option<Arc<str>>> {
+    let choices: IndexSet<Arc<str>> = choices.into_iter().map(|key| Arc::from(key.as_ref())).collect();
+    let first = |pins: &Pins| pins.iter().map(|(key, _)| choices.get_index_of(key)).min().flatten();
+    let of_neighbours = |together: &[Pins]| {
+        let until = together.iter().filter_map(first).min().map(|index| choices[index].clone());
+        let may_wait = |pins: &Pins| first(pins).and_then(|_| until.clone());
+        together.iter().map(may_wait).collect::<Vec<_>>()
+    };
+    schedules.chunks(TOGETHER).flat_map(of_neighbours).collect()
+}
+
 /// XXH3-128 over the schedules, a line each: 32 hexadecimal digits. Equal hashes, equal lists.
 pub fn list_hash(schedules: &[Pins]) -> String {
     let lines: String = schedules.iter().map(|pins| format!("{pins}\n")).collect();
@@ -111,6 +139,22 @@ mod tests {
             " a=1 a=2 b=1 c=1 c=2 c=3 a=1,b=1"
         );
         assert_ne!(list_hash(&plan.schedules(1)), list_hash(&plan.schedules(2)));
+    }
+
+    #[test]
+    fn neighbours_share_what_comes_before_the_first_choice_that_one_of_them_pins() {
+        let schedules = |keys: &[&str]| keys.iter().map(|key| key.parse().expect("pins")).collect::<Vec<Pins>>();
+        let until = |keys: &[&str]| {
+            let found = benign_until(&schedules(keys), ["b", "c", "d"]);
+            found.iter().map(|key| key.as_deref().unwrap_or("-").to_owned()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(until(&["", "c=1", "b=1", "d=1"]), "- b b b");
+        assert_eq!(until(&["d=1", "c=1,d=1"]), "c c");
+        // `a` is no choice that may be waited for.
+        assert_eq!(until(&["a=1", "c=1"]), "- c");
+        assert_eq!(until(&["c=1", "a=1,b=1", "d=1"]), "c - c");
+        let many: Vec<&str> = [["b=1"; TOGETHER], ["d=1"; TOGETHER]].concat();
+        assert_eq!(until(&many), [["b"; TOGETHER], ["d"; TOGETHER]].concat().join(" "));
     }
 
     #[test]

@@ -1,0 +1,120 @@
+//! A run that is forked from the benign run, where it leaves it, is the run that it is by itself.
+use photofinish::explore::{exhaust, pruning};
+use photofinish::options::Options;
+use photofinish::outcome::{Outcome, RunReport};
+use photofinish::pool::{Again, Job, Pool, Run};
+use photofinish::report;
+use photofinish::system::System;
+use photofinish::{catalogue, execute};
+use photofinish_openshell::system::OpenShell;
+use photofinish_sim::choices::{Legal, Pins, Source};
+use photofinish_sim::zygote::this_test;
+use std::sync::Arc;
+use std::time::Duration;
+
+static SYSTEM: OpenShell = OpenShell;
+
+/// How many schedules of a scenario are run twice.
+const SAMPLE: usize = 8;
+
+fn pool() -> Pool {
+    execute::serve_if_zygote(&SYSTEM);
+    Pool::new(&SYSTEM)
+        .zygote_args(this_test())
+        .wall_limit(Duration::from_secs(300))
+        .again(Again::Never)
+        .keep_traces(true)
+}
+
+/// The benign run of a scenario, and the schedules with `faults` alternatives at once.
+fn schedules(pool: &Pool, name: &str, options: &Options, faults: usize) -> (Run, Vec<Pins>) {
+    let scenario = catalogue::find(&SYSTEM, name).expect("a built-in scenario").swap_remove(0);
+    let job = Job::new(&SYSTEM, scenario, options, Source::Benign, Pins::default());
+    let learning = Job { learn: true, ..job };
+    let learnt = pool.run_one(&learning).expect("a zygote that answers");
+    let (alike, pins) = (|client: &str| SYSTEM.takes_failures_alike(client), &learning.scenario.pins);
+    let mut plan = pruning::plan(&learnt.points, &learnt.entries, Legal::Always.allowed(), pins, &alike);
+    let every = (plan.points.len() / SAMPLE).max(1);
+    plan.points = plan.points.into_iter().step_by(every).collect();
+    (learnt, plan.schedules(faults))
+}
+
+fn runs(pool: &Pool, jobs: impl Iterator<Item = Job>) -> Vec<Run> {
+    let (jobs, mut runs): (Vec<Job>, _) = (jobs.collect(), Vec::new());
+    pool.run(jobs, |run| {
+        runs.push(run);
+        true
+    })
+    .expect("zygotes that answer");
+    runs
+}
+
+/// Compares runs of the schedules with runs from the beginning; how many of them shared more than that.
+fn compare(name: &str, options: &Options, faults: usize) -> usize {
+    let pool = pool();
+    let (learnt, mut all) = schedules(&pool, name, options, faults);
+    // Of several faults at once the last ones: the first ones have one each.
+    all.drain(..all.len().saturating_sub(4 * SAMPLE));
+    let benign = Job { learn: false, ..learnt.job.clone() };
+    let forked = runs(&pool, exhaust::jobs(&benign, &learnt.points, all.clone()));
+    // A fork that pins nothing is the benign run.
+    let until = exhaust::jobs(&benign, &learnt.points, all.clone()).filter_map(|job| job.benign_until).last();
+    for run in runs(&pool, [None, until].into_iter().map(|benign_until| Job { benign_until, ..benign.clone() })) {
+        let differ = || report::difference(&run.entries, &learnt.entries);
+        assert!(
+            run.report.trace_hash == learnt.report.trace_hash,
+            "{name}, until {:?}: {}",
+            run.job.benign_until,
+            differ()
+        );
+    }
+    let own = runs(&pool, all.into_iter().map(|pins| Job { pins, ..benign.clone() }));
+    for (forked, own) in forked.iter().zip(&own) {
+        let id = own.job.id();
+        assert_eq!(forked.job.id().to_string(), id.to_string());
+        assert!(!own.shared, "{id}");
+        let differ = || report::difference(&forked.entries, &own.entries);
+        assert!(forked.report.trace_hash == own.report.trace_hash, "{id}: {}", differ());
+        // What a pin that nobody asked for may have meant is among what was asked for: a benign run asks for more.
+        let plain = |run: &Run| RunReport { unused_pins: Vec::new(), ..run.report.clone() };
+        let [of_fork, of_own] = [forked, own].map(|run| serde_json::to_string(&plain(run)).expect("plain data"));
+        assert_eq!(of_fork, of_own, "{id}");
+    }
+    forked.iter().filter(|run| run.shared).count()
+}
+
+#[test]
+fn a_fault_in_a_run_that_shares_its_beginning_does_what_it_does_in_its_own() {
+    for (name, options) in [
+        ("restart-stopped-sandbox", Options::new()),
+        // Holds, two gateways, a machine that restarts.
+        ("late-stop-snapshot-after-stopped", Options::as_reported()),
+        ("session-elsewhere-than-its-create", Options::new()),
+        ("node-lost-while-ready", Options::as_reported()),
+    ] {
+        let shared = compare(name, &options, 1);
+        assert!(shared > SAMPLE / 2, "{name}: {shared} runs shared their beginning");
+    }
+}
+
+#[test]
+fn so_do_two_faults_at_once() {
+    let shared = compare("restart-stopped-sandbox", &Options::new(), 2);
+    assert!(shared > SAMPLE, "{shared} runs shared their beginning");
+}
+
+#[test]
+fn a_run_whose_fault_comes_before_the_choice_it_is_said_to_be_benign_until_begins_by_itself() {
+    let pool = pool();
+    let (learnt, all) = schedules(&pool, "restart-stopped-sandbox", &Options::new(), 1);
+    let (fault, last) = (all[all.len() / 2].clone(), &learnt.points.last().expect("choices").key);
+    let own = Job { pins: fault, learn: false, ..learnt.job.clone() };
+    for until in [last.as_str(), "no/such/choice"] {
+        let late = Job { benign_until: Some(Arc::from(until)), ..own.clone() };
+        let runs = runs(&pool, [late, own.clone()].into_iter());
+        assert!(!runs[0].shared, "until {until}");
+        assert_eq!(runs[0].report.trace_hash, runs[1].report.trace_hash, "until {until}");
+        assert_ne!(runs[0].report.trace_hash, learnt.report.trace_hash, "the fault changes something");
+        assert_ne!(runs[0].report.outcome, Outcome::Failed);
+    }
+}
