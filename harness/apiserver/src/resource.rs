@@ -261,72 +261,38 @@ fn builtin(group: &'static str, plural: &'static str, kind: &'static str) -> Res
 /// whoever writes one is told that it is not supported. Those of which a new real server has none are read as empty, so
 /// that clients that walk through all that is listed come to their end; for the others that would be a lie.
 fn listed_types() -> Vec<Resource> {
-    use Held::{Nothing, Unknown};
     const EXTENDS: &str = "api-extensions";
     // Group, plural, kind, in namespaces, with a status, short name, category.
-    const ALL: &[(&str, &str, &str, bool, bool, &str, &str, Held)] = &[
-        ("apiregistration.k8s.io", "apiservices", "APIService", false, true, "", EXTENDS, Unknown),
-        (CERTIFICATES, "certificatesigningrequests", "CertificateSigningRequest", false, true, "csr", "", Nothing),
-        ("networking.k8s.io", "ipaddresses", "IPAddress", false, false, "ip", "", Unknown),
-        ("networking.k8s.io", "servicecidrs", "ServiceCIDR", false, true, "", "", Unknown),
-        ("storage.k8s.io", "csidrivers", "CSIDriver", false, false, "", "", Nothing),
-        // A kubelet makes one for its node.
-        ("storage.k8s.io", "csinodes", "CSINode", false, false, "", "", Unknown),
-        ("storage.k8s.io", "csistoragecapacities", "CSIStorageCapacity", true, false, "", "", Nothing),
-        ("storage.k8s.io", "volumeattachments", "VolumeAttachment", false, true, "", "", Nothing),
-        ("storage.k8s.io", "volumeattributesclasses", "VolumeAttributesClass", false, false, "vac", "", Nothing),
-        (ADMISSION, "mutatingadmissionpolicies", "MutatingAdmissionPolicy", false, false, "", EXTENDS, Nothing),
-        (
-            ADMISSION,
-            "mutatingadmissionpolicybindings",
-            "MutatingAdmissionPolicyBinding",
-            false,
-            false,
-            "",
-            EXTENDS,
-            Nothing,
-        ),
-        (
-            ADMISSION,
-            "mutatingwebhookconfigurations",
-            "MutatingWebhookConfiguration",
-            false,
-            false,
-            "",
-            EXTENDS,
-            Nothing,
-        ),
-        (ADMISSION, "validatingadmissionpolicies", "ValidatingAdmissionPolicy", false, true, "", EXTENDS, Nothing),
-        (
-            ADMISSION,
-            "validatingadmissionpolicybindings",
-            "ValidatingAdmissionPolicyBinding",
-            false,
-            false,
-            "",
-            EXTENDS,
-            Nothing,
-        ),
-        (
-            ADMISSION,
-            "validatingwebhookconfigurations",
-            "ValidatingWebhookConfiguration",
-            false,
-            false,
-            "",
-            EXTENDS,
-            Nothing,
-        ),
-        ("node.k8s.io", "runtimeclasses", "RuntimeClass", false, false, "", "", Nothing),
-        ("resource.k8s.io", "deviceclasses", "DeviceClass", false, false, "", "", Nothing),
-        ("resource.k8s.io", "resourceclaims", "ResourceClaim", true, true, "", "", Nothing),
-        ("resource.k8s.io", "resourceclaimtemplates", "ResourceClaimTemplate", true, false, "", "", Nothing),
-        ("resource.k8s.io", "resourceslices", "ResourceSlice", false, false, "", "", Nothing),
-        (FLOW, "flowschemas", "FlowSchema", false, true, "", "", Unknown),
-        (FLOW, "prioritylevelconfigurations", "PriorityLevelConfiguration", false, true, "", "", Unknown),
+    const ALL: &[(&str, &str, &str, bool, bool, &str, &str)] = &[
+        ("apiregistration.k8s.io", "apiservices", "APIService", false, true, "", EXTENDS),
+        (CERTIFICATES, "certificatesigningrequests", "CertificateSigningRequest", false, true, "csr", ""),
+        ("networking.k8s.io", "ipaddresses", "IPAddress", false, false, "ip", ""),
+        ("networking.k8s.io", "servicecidrs", "ServiceCIDR", false, true, "", ""),
+        ("storage.k8s.io", "csidrivers", "CSIDriver", false, false, "", ""),
+        ("storage.k8s.io", "csinodes", "CSINode", false, false, "", ""),
+        ("storage.k8s.io", "csistoragecapacities", "CSIStorageCapacity", true, false, "", ""),
+        ("storage.k8s.io", "volumeattachments", "VolumeAttachment", false, true, "", ""),
+        ("storage.k8s.io", "volumeattributesclasses", "VolumeAttributesClass", false, false, "vac", ""),
+        (ADMISSION, "mutatingadmissionpolicies", "MutatingAdmissionPolicy", false, false, "", EXTENDS),
+        (ADMISSION, "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", false, false, "", EXTENDS),
+        (ADMISSION, "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", false, false, "", EXTENDS),
+        (ADMISSION, "validatingadmissionpolicies", "ValidatingAdmissionPolicy", false, true, "", EXTENDS),
+        (ADMISSION, "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", false, false, "", EXTENDS),
+        (ADMISSION, "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", false, false, "", EXTENDS),
+        ("node.k8s.io", "runtimeclasses", "RuntimeClass", false, false, "", ""),
+        ("resource.k8s.io", "deviceclasses", "DeviceClass", false, false, "", ""),
+        ("resource.k8s.io", "resourceclaims", "ResourceClaim", true, true, "", ""),
+        ("resource.k8s.io", "resourceclaimtemplates", "ResourceClaimTemplate", true, false, "", ""),
+        ("resource.k8s.io", "resourceslices", "ResourceSlice", false, false, "", ""),
+        (FLOW, "flowschemas", "FlowSchema", false, true, "", ""),
+        (FLOW, "prioritylevelconfigurations", "PriorityLevelConfiguration", false, true, "", ""),
     ];
+    // Those of which a real server has some: most come with it, CSI nodes with each kubelet.
+    const OWN: &[&str] =
+        &["apiservices", "ipaddresses", "servicecidrs", "csinodes", "flowschemas", "prioritylevelconfigurations"];
     let some = |name: &'static str| (!name.is_empty()).then_some(Cow::Borrowed(name)).into_iter().collect();
-    let made = ALL.iter().map(|&(group, plural, kind, namespaced, has_status, short, category, held)| {
+    let made = ALL.iter().map(|&(group, plural, kind, namespaced, has_status, short, category)| {
+        let held = if OWN.contains(&plural) { Held::Unknown } else { Held::Nothing };
         let mut resource = Resource { namespaced, has_status, held, ..builtin(group, plural, kind) };
         resource.names.short = some(short);
         resource.names.categories = some(category);
