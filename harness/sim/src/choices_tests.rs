@@ -1,4 +1,5 @@
 use super::*;
+use crate::kind::log_uniform;
 use crate::legality::Legality;
 
 static LATE: Fault = Fault { name: "late", legality: Legality::Always, contract: "things may be late" };
@@ -335,4 +336,33 @@ fn points_tell_when_they_were_asked_for_and_all_kinds_are_asked_for_where_it_is_
     let choices = Choices::benign();
     choices.flip("x", &TRAVEL, 1.0);
     assert_eq!(choices.points()[0].at_ns, 0);
+}
+
+#[test]
+fn a_run_goes_on_otherwise_right_before_a_point_that_is_asked_for_the_first_time() {
+    let choices = Choices::benign();
+    choices.before("late#2", |choices| {
+        assert_eq!(choices.keys(), ["late#1"], "its own question is still to come");
+        let pins = "late#2=+2s,late#1=+9s".parse().unwrap();
+        assert_eq!(choices.go_on(Source::Benign, pins, true), ["late#1"], "that one comes too late");
+    });
+    let ask = |key: &str| (choices.delay(key, &SPEC), choices.asks_all());
+    assert_eq!(ask("late#1"), (Duration::ZERO, false));
+    assert_eq!(ask("late#2"), (secs(2), true));
+    assert_eq!(ask("late#1"), (Duration::ZERO, true));
+    choices.nobody_asked();
+    assert_eq!(choices.keys(), ["late#1", "late#2"]);
+}
+
+#[test]
+fn what_was_to_come_before_a_point_that_nobody_asks_for_comes_when_that_is_known() {
+    let choices = Choices::benign();
+    choices.before("late#7", |choices| {
+        choices.flip("odd", &LATE, 0.0);
+    });
+    choices.delay("late#1", &SPEC);
+    assert_eq!(choices.keys(), ["late#1"]);
+    choices.nobody_asked();
+    choices.nobody_asked();
+    assert_eq!(choices.keys(), ["late#1", "odd"]);
 }

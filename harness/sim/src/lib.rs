@@ -125,6 +125,7 @@ pub mod gate;
 pub mod heap;
 pub mod host;
 mod kernel;
+mod kind;
 pub mod legality;
 pub(crate) mod memory;
 mod net;

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use rand::RngExt;
 
-use crate::choices::{DelaySpec, log_uniform};
+use crate::choices::DelaySpec;
+use crate::kind::log_uniform;
 use crate::policy::randomness;
 use crate::source::Few;
 

@@ -273,6 +273,16 @@ mod tests {
     }
 
     #[test]
+    fn pins_that_are_inserted_later_count_and_come_last() {
+        let mut pins: Pins = "a=1,b=2".parse().unwrap();
+        pins.insert_all("c=3,a=4%2C").unwrap();
+        assert_eq!(pins.to_string(), "a=4%2C,b=2,c=3");
+        pins.insert_all("").unwrap();
+        assert_eq!(pins.insert_all("d=5,e"), Err(PinError::Shape("e".into())));
+        assert_eq!(pins.to_string(), "a=4%2C,b=2,c=3,d=5");
+    }
+
+    #[test]
     fn a_value_may_hold_what_it_likes_and_an_equals_sign_in_it_is_encoded() {
         let pins: Pins = [("k", "a=b,c d%")].into_iter().collect();
         assert_eq!(pins.to_string(), "k=a%3Db%2Cc%20d%25");

@@ -3,7 +3,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::choices::{Answer, Kind, log_uniform};
+use crate::kind::{Answer, Kind, log_uniform};
 use crate::legality::Allowed;
 use crate::source::Source;
 use crate::{delay_bounded, pct, state, swarm};
