@@ -34,7 +34,7 @@ fn main() -> ExitCode {
         ("an audit sees that two failures are not alike", an_audit_sees_a_difference),
         ("exhaust counts schedules without running them", exhaust_counts),
         ("exhaust takes several scenarios, and says which have no certificate", exhaust_takes_several),
-        ("Ctrl-C ends exhaust without a certificate", an_interrupt_ends_exhaust),
+        ("SIGTERM, as Ctrl-C, ends exhaust without a certificate", an_interrupt_ends_exhaust),
         ("exhaust refuses more schedules than its budget, with their number", exhaust_refuses),
         ("flake-rate counts failing seeds as reported, with each remedy, and by default", flake_rates_are_counted),
         ("prove-determinism runs each id twice and shows where two runs part", determinism_is_proven),
@@ -449,7 +449,7 @@ fn an_interrupt_ends_exhaust() {
     let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines().map(|line| line.expect("text"));
     assert!(lines.next().is_some_and(|line| line.contains("\"violated\"")));
     // SAFETY: sends a signal to a child that has not been waited for.
-    assert_eq!(unsafe { libc::kill(process.id() as i32, libc::SIGINT) }, 0);
+    assert_eq!(unsafe { libc::kill(process.id() as i32, libc::SIGTERM) }, 0);
     let last = lines.last().expect("a certificate");
     assert_eq!(process.wait().expect("it ends").code(), Some(1));
     let certificate = json(&last).pop().expect("a line");

@@ -31,6 +31,8 @@ fn body(beginning: &[u8], trace: Trace, checkpoint: Checkpoint) -> Vec<u8> {
         "hang" => loop {
             std::hint::spin_loop();
         },
+        // Longer than a zygote waits for a process that is to end a run itself.
+        "slow" => std::thread::sleep(Duration::from_millis(1300)),
         _ => {}
     }
     println!("begun");
@@ -167,6 +169,14 @@ in_zygotes! { zygote::serve_from_checkpoints(body);
             assert_eq!(shared.run(&mut zygote, "7").trace_lines(), before.trace_lines());
         }
         assert_eq!(shared.times_run(), 1);
+    }
+
+    fn a_beginning_that_takes_long_takes_nothing_of_the_limit_of_its_runs() {
+        let (shared, mut zygote) = (Beginning::new("slow"), zygote());
+        let finished = shared.run_for(&mut zygote, "spin", Duration::from_secs(3));
+        assert_eq!(finished.exit, Exit::WallLimit);
+        assert_eq!(shared.run(&mut zygote, "7").exit, Exit::Done);
+        assert_eq!(shared.times_run(), 1, "the beginning outlives the run that its process ended");
     }
 
     fn two_beginnings_wait_and_a_third_takes_the_place_of_the_one_used_less_lately() {

@@ -6,7 +6,7 @@
 //! runs.
 
 use super::descriptors::Received;
-use super::serve::{Answer, Ask, Pid, fork, watch};
+use super::serve::{Answer, Ask, BEGUN, Pid, fork, watch};
 use super::{child, read_all};
 use crate::{heap, state, trace};
 use std::io::{self, Read, Write};
@@ -75,6 +75,7 @@ impl Checkpoint {
         let parent = std::process::id();
         loop {
             let ask = self.read_ask()?;
+            (&self.zygote).write_all(&BEGUN)?;
             let answer = match fork() {
                 Pid::Child => {
                     child::begin(parent, &self.zygote, ask)?;

@@ -21,6 +21,9 @@ pub(super) const FIXED: [u8; HELLO] = *b"pf1f";
 /// The zygote's addresses are random.
 const RANDOM: [u8; HELLO] = *b"pf1r";
 
+/// What a process at a checkpoint says before it forks a run: its beginning is over.
+pub(super) const BEGUN: [u8; Answer::SIZE] = [0xff; Answer::SIZE];
+
 /// The parent asks for a run; the request itself is in its file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Ask {
@@ -283,14 +286,20 @@ fn one_run_from(
     // A beginning that has ended meanwhile does not take the question; its end is seen below.
     let _ = waiting.socket.write_all(&ask.to_bytes());
     let limit_ms = ask.limit_ms.saturating_add(GRACE_MS);
-    let mut wake = wait(&mut waiting.polled(), socket, start, limit_ms)?;
-    if matches!(wake, Wake::Ready) {
-        if waiting.socket.read_exact(&mut answer).is_ok() {
-            return Ok(Answer::from_bytes(answer));
+    // The limit is that of a run; its beginning, which others share, has as much again.
+    let mut since = start;
+    let wake = loop {
+        let wake = wait(&mut waiting.polled(), socket, since, limit_ms)?;
+        if !matches!(wake, Wake::Ready) {
+            break wake;
         }
-        // The end of the connection comes before that of the process, which has its report to write.
-        wake = wait(&mut waiting.polled()[..1], socket, start, limit_ms)?;
-    }
+        match waiting.socket.read_exact(&mut answer) {
+            Ok(()) if answer == BEGUN => since = Instant::now(),
+            Ok(()) => return Ok(Answer::from_bytes(answer)),
+            // The end of the connection comes before that of the process, which has its report to write.
+            Err(_) => break wait(&mut waiting.polled()[..1], socket, since, limit_ms)?,
+        }
+    };
     let Ended { status, used_ms } = end(waiting.pid);
     *stage = None;
     match wake {
