@@ -64,7 +64,8 @@ fn schedules(name: &str) -> Vec<Job> {
     exhaust::jobs(&job, &learnt.points, plan.schedules(1)).collect()
 }
 
-/// Runs a second, by processor time and not by wall time: a machine that does other things as well is no slower for that.
+/// Runs a second, by processor time and not by wall time: a machine that does other things as well is no slower for
+/// that.
 fn measure(title: &str, jobs: Vec<Job>) -> f64 {
     let runs = jobs.len() as u32;
     let (began, cpu) = (Instant::now(), processor_time());

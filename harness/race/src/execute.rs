@@ -68,8 +68,8 @@ pub(crate) struct Beginning {
 /// A beginning that goes on with a benign run, until a choice is to be taken that some of its runs take otherwise.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct GoesOn {
-    /// The request of the benign run, as text: it is read where that of other runs is, and not before. Each map that is made
-    /// changes the order of those that come later.
+    /// The request of the benign run, as text: it is read where that of other runs is, and not before. Each map that is
+    /// made changes the order of those that come later.
     pub(crate) run: String,
     /// The choice: the runs are forked when it is asked for the first time.
     pub(crate) until: String,
@@ -227,7 +227,8 @@ fn run(
     report
 }
 
-/// What is read of a request in the middle of a run: without any map, whose making would change the order of all later ones.
+/// What is read of a request in the middle of a run: without any map, whose making would change the order of all later
+/// ones.
 #[derive(Deserialize)]
 struct Forked {
     pins: String,

@@ -49,8 +49,8 @@ pub struct Job {
     pub cover: bool,
     /// Tell which switches the run looked at ([`Run::asked`]). No part of the id either.
     pub account: bool,
-    /// The choice until which the run is as the benign one. Runs that name the same one after the other share what comes
-    /// before. No part of the id: it only saves time, and a run that is not so begins by itself.
+    /// The choice until which the run is as the benign one. Runs that name the same one after the other share what
+    /// comes before. No part of the id: it only saves time, and a run that is not so begins by itself.
     pub benign_until: Option<Arc<str>>,
     /// The durable write after which a process crashes, as `gateway/stop#3`: part of the name of the run.
     pub crash_after: Option<String>,

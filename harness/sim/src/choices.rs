@@ -204,8 +204,8 @@ impl Choices {
         too_late
     }
 
-    /// Right before the point `key` is asked for the first time, in the middle of whatever asks, `then` is called, which may
-    /// [go on](Choices::go_on) otherwise from there. One point a run; the last one that is named counts.
+    /// Right before the point `key` is asked for the first time, in the middle of whatever asks, `then` is called,
+    /// which may [go on](Choices::go_on) otherwise from there. One point a run; the last one that is named counts.
     pub fn before(&self, key: &str, then: impl FnOnce(&Choices) + Send + 'static) {
         self.state().turn = Some(Turn { key: key.to_owned(), then: Box::new(then) });
     }

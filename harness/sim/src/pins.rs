@@ -63,8 +63,8 @@ impl Pins {
         self.0.insert(key.into(), value.into())
     }
 
-    /// Pins what a text of pins says; where a key is pinned already, the text counts. In the middle of a run: unlike a map
-    /// that is made for it, this leaves the keys of the next hash map as they are.
+    /// Pins what a text of pins says; where a key is pinned already, the text counts. In the middle of a run: unlike a
+    /// map that is made for it, this leaves the keys of the next hash map as they are.
     ///
     /// # Errors
     /// The first pin that is none; those before it are pinned.

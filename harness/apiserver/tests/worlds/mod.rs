@@ -1,5 +1,5 @@
-//! A world with an API server on a host of its own, `api`, which comes back two seconds after a crash, and which shows all
-//! faults that a seed draws.
+//! A world with an API server on a host of its own, `api`, which comes back two seconds after a crash, and which shows
+//! all faults that a seed draws.
 
 use std::time::Duration;
 

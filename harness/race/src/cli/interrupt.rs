@@ -1,5 +1,5 @@
-//! Ctrl-C, or SIGTERM as `timeout` and CI send it: the first asks for an early end with all that there is, the second ends
-//! the program as usual.
+//! Ctrl-C, or SIGTERM as `timeout` and CI send it: the first asks for an early end with all that there is, the second
+//! ends the program as usual.
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static ASKED: AtomicBool = AtomicBool::new(false);

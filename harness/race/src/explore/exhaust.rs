@@ -89,7 +89,8 @@ impl Plan {
 /// How many schedules, one after the other, share a beginning: enough that it costs little beside them.
 const TOGETHER: usize = 64;
 
-/// The runs of these schedules: forked from the benign run, whose choices are `points`, where the first of them leaves it.
+/// The runs of these schedules: forked from the benign run, whose choices are `points`, where the first of them leaves
+/// it.
 pub fn jobs(benign: &Job, points: &[ChoicePoint], schedules: Vec<Pins>) -> impl Iterator<Item = Job> {
     let of_script = points.iter().filter(|point| u128::from(point.at_ns) > BEGINNING.as_nanos());
     let until = benign_until(&schedules, of_script.map(|point| &point.key));
