@@ -1,10 +1,9 @@
 //! How many runs of the #5195 scenario one core does in a second, each in a process of its own.
 //!
 //! `PHOTOFINISH_BENCH_STRICT=1` makes a missed target an error.
-use photofinish::explore::{exhaust, pruning};
+use photofinish::explore::exhaust::{self, Plan};
 use photofinish::options::Options;
 use photofinish::pool::{Again, Job, Pool};
-use photofinish::system::System;
 use photofinish::{catalogue, execute};
 use photofinish_openshell::system::OpenShell;
 use photofinish_sim::choices::{Legal, Pins, Source};
@@ -58,9 +57,7 @@ fn schedules(name: &str) -> Vec<Job> {
     let job = benign(name, &Options::new());
     let learning = Job { learn: true, ..job.clone() };
     let learnt = pool().keep_traces(true).run_one(&learning).expect("a zygote that answers");
-    let alike = |client: &str| SYSTEM.takes_failures_alike(client);
-    let allowed = Legal::Always.allowed();
-    let plan = pruning::plan(&learnt.points, &learnt.entries, allowed, &job.scenario.pins, &alike);
+    let plan = Plan::of(&SYSTEM, &learnt, Legal::Always.allowed());
     exhaust::jobs(&job, &learnt.points, plan.schedules(1)).collect()
 }
 

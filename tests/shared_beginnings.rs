@@ -1,10 +1,9 @@
 //! A run that is forked from the benign run, where it leaves it, is the run that it is by itself.
-use photofinish::explore::{exhaust, pruning};
+use photofinish::explore::exhaust::{self, Plan};
 use photofinish::options::Options;
 use photofinish::outcome::{Outcome, RunReport};
 use photofinish::pool::{Again, Job, Pool, Run};
 use photofinish::report;
-use photofinish::system::System;
 use photofinish::{catalogue, execute};
 use photofinish_openshell::system::OpenShell;
 use photofinish_sim::choices::{Legal, Pins, Source};
@@ -30,10 +29,8 @@ fn pool() -> Pool {
 fn schedules(pool: &Pool, name: &str, options: &Options, faults: usize) -> (Run, Vec<Pins>) {
     let scenario = catalogue::find(&SYSTEM, name).expect("a built-in scenario").swap_remove(0);
     let job = Job::new(&SYSTEM, scenario, options, Source::Benign, Pins::default());
-    let learning = Job { learn: true, ..job };
-    let learnt = pool.run_one(&learning).expect("a zygote that answers");
-    let (alike, pins) = (|client: &str| SYSTEM.takes_failures_alike(client), &learning.scenario.pins);
-    let mut plan = pruning::plan(&learnt.points, &learnt.entries, Legal::Always.allowed(), pins, &alike);
+    let learnt = pool.run_one(&Job { learn: true, ..job }).expect("a zygote that answers");
+    let mut plan = Plan::of(&SYSTEM, &learnt, Legal::Always.allowed());
     let every = (plan.points.len() / SAMPLE).max(1);
     plan.points = plan.points.into_iter().step_by(every).collect();
     (learnt, plan.schedules(faults))

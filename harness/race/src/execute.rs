@@ -142,7 +142,7 @@ fn run(
         Ok(begun) => begun,
         Err(e) => return failed(trace, format!("the system could not be assembled: {e}")),
     };
-    let (request, passed) = match &beginning.on {
+    let (request, ahead) = match &beginning.on {
         // What did not come so far is asked for once more, as a run that begins like others.
         Some(_) if begun.stuck.is_some() => begin_otherwise(),
         Some(on) => (on.run.clone().into_bytes(), Some(checkpoint)),
@@ -168,7 +168,7 @@ fn run(
     }
     begun.world.reseed(request.choices.seed());
     let forked = Arc::new(OnceLock::new());
-    if let (Some(checkpoint), Some(on)) = (passed, &beginning.on) {
+    if let (Some(checkpoint), Some(on)) = (ahead, &beginning.on) {
         let (in_memory, scenario_pins, forked) = (begun.world.memory_check(), scenario.pins.clone(), forked.clone());
         choices.before(&on.until, move |choices| {
             let request = checkpoint.pass(!in_memory());

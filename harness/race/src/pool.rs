@@ -377,7 +377,7 @@ fn fork(pool: &Pool, zygote: &mut Option<Zygote>, job: &Job, request: &[u8]) -> 
         finished => Ok(finished),
     };
     // From the longest beginning that it may share; one with a pin that is for the beginning has one of its own.
-    let shared = job.beginning(pool.system, Pins::default());
+    let shared = || job.beginning(pool.system, Pins::default());
     let own = || job.beginning(pool.system, merge(&job.scenario.pins, &job.pins));
     let begins_otherwise = |finished: &Finished| finished.exit == Exit::Code(exit::ANOTHER_BEGINNING);
     let mut finish = || {
@@ -387,7 +387,7 @@ fn fork(pool: &Pool, zygote: &mut Option<Zygote>, job: &Job, request: &[u8]) -> 
                 return Ok((finished, true));
             }
         }
-        let finished = run(&shared)?;
+        let finished = run(&shared())?;
         let finished = if begins_otherwise(&finished) { run(&own())? } else { finished };
         Ok((finished, false))
     };

@@ -233,7 +233,8 @@ impl Zygote {
 
     fn ask(&mut self, beginning: u64, limit: Duration) -> io::Result<serve::Answer> {
         let backtraces = std::env::var_os("RUST_BACKTRACE").is_some_and(|v| v != "0");
-        self.socket.set_read_timeout(Some(limit.saturating_add(PATIENCE)))?;
+        // For a run, and before it for a beginning.
+        self.socket.set_read_timeout(Some(limit.saturating_mul(2).saturating_add(PATIENCE)))?;
         self.socket.write_all(&serve::Ask::new(limit, beginning, backtraces).to_bytes())?;
         let mut answer = [0; serve::Answer::SIZE];
         self.socket

@@ -12,7 +12,7 @@ use crate::explore::choices::ChoicePoint;
 use crate::explore::exhaust::{self, Plan, list_hash};
 use crate::explore::findings::{Finding, Findings};
 use crate::explore::fingerprint;
-use crate::explore::pruning::{self, Pruned};
+use crate::explore::pruning::Pruned;
 use crate::mistake::BadInput;
 use crate::outcome::{Outcome, RunReport};
 use crate::pool::{Again, Job, Pool, PoolError};
@@ -224,8 +224,7 @@ fn of_scenario(
         note(format!("error: {}: the benign run is {}: {end}", scenario.name, learnt.report.outcome));
         return Ok(Ok(learnt.report.outcome.exit_code()));
     }
-    let alike = |client: &str| system.takes_failures_alike(client);
-    let plan = pruning::plan(&learnt.points, &learnt.entries, args.legal.allowed(), &scenario.pins, &alike);
+    let plan = Plan::of(system, &learnt, args.legal.allowed());
     let count = plan.count(args.faults);
     let mut certificate = Certificate {
         v: 1,

@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use photofinish_sim::choices::{Legal, Pins, Source as ChoiceSource};
 
-use crate::explore::exhaust;
-use crate::explore::pruning;
+use crate::explore::exhaust::{self, Plan};
 use crate::explore::strategy::Strategy;
 use crate::explore::unheld;
 use crate::mistake::BadInput;
@@ -190,9 +189,7 @@ fn row(
         }
         cells.push(median(&mut all));
     }
-    let alike = |client: &str| system.takes_failures_alike(client);
-    let allowed = Legal::Always.allowed();
-    let plan = pruning::plan(&learnt.points, &learnt.entries, allowed, &twin.scenario.pins, &alike);
+    let plan = Plan::of(system, &learnt, Legal::Always.allowed());
     let jobs = exhaust::jobs(&benign, &learnt.points, plan.schedules(1)).collect();
     let share = args.time.map(|time| Instant::now() + time / (DRAWN.len() as u32 + 1));
     let search = search(&pool, jobs, &twin.violates, share)?;

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use indexmap::IndexSet;
 use photofinish_sim::choices::Pins;
+use photofinish_sim::legality::Allowed;
 
 use super::choices::ChoicePoint;
-use super::pruning::Pruned;
+use super::pruning::{self, Pruned};
 use crate::execute::BEGINNING;
-use crate::pool::Job;
+use crate::pool::{Job, Run};
+use crate::system::System;
 
 /// What is to be run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +22,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Of a benign run that [told its choices](Job::learn) and its trace.
+    pub fn of(system: &dyn System, learnt: &Run, allowed: Allowed) -> Plan {
+        let alike = |client: &str| system.takes_failures_alike(client);
+        pruning::plan(&learnt.points, &learnt.entries, allowed, &learnt.job.scenario.pins, &alike)
+    }
     /// How many alternatives are not run, by reason.
     pub fn pruned_why(&self) -> BTreeMap<&'static str, u64> {
         let mut why = BTreeMap::new();
