@@ -170,6 +170,12 @@ remedies! {
     GoneIsStopped = "gone-is-stopped", MUTANT,
         "A wrong saving: the driver completes a stop as soon as it sees no workload Pod, though one may yet be made.",
         "guard of eviction-mid-stop";
+    UnreadIsGone = "unread-is-gone", MUTANT,
+        "A wrong saving: the gateway takes a workload Pod that the driver could not read for one that is gone.",
+        "guard of suspension-outruns-an-unread-pod";
+    AsksOnce = "asks-once", MUTANT,
+        "A wrong saving: gateway and driver ask only once what became of a delete or a create, and are content with no answer.",
+        "guards of delete-unseen-and-unread and create-answer-lost-and-unread";
     StaleCreatesStay = "stale-creates-stay", MUTANT,
         "A wrong saving: the driver never gives up a create that does not get on, so what nobody waits for stays.",
         "guard of create-timeout-late-commit";

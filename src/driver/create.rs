@@ -1,6 +1,6 @@
 //! CreateSandbox and its validation.
 use super::error::{CallError, DriverError};
-use super::kube_calls::{Change, PODS, SERVICES, sandboxes};
+use super::kube_calls::{CALL_TIMEOUT, Change, PODS, SERVICES, sandboxes};
 use super::markers;
 use super::names::{MAX_NAME, RuntimeIdentity, is_dns_label};
 use super::objects::{self, Identity, Launch, MainProcess, Workload};
@@ -11,6 +11,12 @@ use crate::pb::compute::{DriverSandbox, DriverSandboxSpec};
 use crate::remedy::Remedy;
 use kube::api::{DeleteParams, Preconditions};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+/// Attempts at taking back what a create that got no clear answer may have made.
+const TAKE_BACKS: u32 = 3;
+const TAKE_BACK_PAUSE: Duration = Duration::from_secs(1);
 
 /// Who the sandbox of this request will be.
 ///
@@ -105,21 +111,32 @@ impl Driver {
         }
     }
 
-    /// Deletes the resource of this launch if it was made although nobody said so. Should that fail, or should it be made
-    /// later still, the reconcile gives it up when it is stale.
+    /// Deletes the resource of this launch if it was made although nobody said so, in a few attempts that together take no
+    /// longer than a call may. Should they fail, or should it be made later still, the reconcile gives it up when it is stale.
     async fn take_back(&self, launch: &Launch) {
-        let found = match self.find(&launch.who.id).await {
-            Ok(found) => found,
-            Err(e) => return tracing::warn!(error = %e, "whether a resource was made could not be read"),
+        let attempts = async {
+            for attempt in 1..=TAKE_BACKS {
+                let Err(e) = self.take_back_once(launch).await else { return };
+                tracing::warn!(error = %e, attempt, "the resource of a lost create could not be taken back");
+                if self.config.remedies.has(Remedy::AsksOnce) {
+                    return;
+                }
+                sleep(TAKE_BACK_PAUSE).await;
+            }
         };
-        for made in found {
+        if timeout(CALL_TIMEOUT, attempts).await.is_err() {
+            tracing::warn!("the resource of a lost create could not be taken back in time");
+        }
+    }
+
+    async fn take_back_once(&self, launch: &Launch) -> Result<(), CallError> {
+        for made in self.find(&launch.who.id).await? {
             let params = DeleteParams::background()
                 .preconditions(Preconditions { uid: Some(made.uid().to_owned()), resource_version: None });
             let (ns, resource) = (Some(made.namespace()), made.name());
-            if let Err(e) = self.kube.delete(sandboxes(launch.version), ns, resource, &params).await {
-                tracing::warn!(error = %e, "the resource of a lost create could not be deleted");
-            }
+            self.kube.delete(sandboxes(launch.version), ns, resource, &params).await?;
         }
+        Ok(())
     }
 
     async fn create_resource(&self, launch: &Launch, workload: Workload) -> Result<Sandbox, CallError> {

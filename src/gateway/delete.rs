@@ -1,8 +1,10 @@
 //! DeleteSandbox: durable intent, then the driver. The row goes when the compute is known to be gone.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tonic::{Code, Status};
+use tracing::warn;
 
 use crate::pb::compute::DeleteSandboxRequest;
 use crate::pb::openshell::{Sandbox, SandboxPhase, delete_sandbox_response::Outcome};
@@ -17,8 +19,10 @@ use super::rows::accepted;
 use super::service::refused;
 use super::store::StoreError;
 
-/// Attempts at a row that others write too.
+/// Attempts at a row that others write too, and at an answer of the driver.
 const ATTEMPTS: u32 = 3;
+/// Between two attempts at an answer.
+const PAUSE: Duration = Duration::from_secs(1);
 
 fn deleting(row: &mut Sandbox, now_ms: i64) {
     row.set_phase(SandboxPhase::Deleting, "False", "Deleting", "the sandbox is being deleted", now_ms);
@@ -108,9 +112,22 @@ impl Gateway {
         Ok(Outcome::Completed)
     }
 
-    /// Does the driver say, now, that there is no such compute?
+    /// Does the driver say, now, that there is no such compute? A failure says nothing, so it is asked again.
     async fn is_gone(&self, row: &Sandbox) -> bool {
-        matches!(self.live(row.id(), row.name()).await, Err(status) if status.code() == Code::NotFound)
+        for attempt in 1..=ATTEMPTS {
+            match self.live(row.id(), row.name()).await {
+                Ok(_) => return false,
+                Err(status) if status.code() == Code::NotFound => return true,
+                Err(status) => {
+                    warn!(error = %status.message(), attempt, "whether a resource is gone could not be asked")
+                }
+            }
+            if attempt == ATTEMPTS || self.config.remedies.has(Remedy::AsksOnce) {
+                break;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        false
     }
 
     /// There is nothing to delete any more: removes the row, unless somebody took it out of Deleting.

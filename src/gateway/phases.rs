@@ -103,9 +103,15 @@ pub fn is_off_and_empty(snapshot: &DriverSandbox) -> bool {
     })
 }
 
-/// The driver has seen the workload Pod, running or ending.
-pub fn has_workload(snapshot: &DriverSandbox) -> bool {
-    snapshot.origin.as_ref().is_some_and(|o| o.workload() == snapshot_origin::Workload::Present)
+/// May there be a workload Pod, running or ending? A driver that could not read it does not know. One that tells of no
+/// origin is believed.
+pub fn may_have_workload(snapshot: &DriverSandbox, remedies: Remedies) -> bool {
+    use snapshot_origin::Workload;
+    snapshot.origin.as_ref().is_some_and(|o| match o.workload() {
+        Workload::Present => true,
+        Workload::Unknown => !remedies.has(Remedy::UnreadIsGone),
+        Workload::Absent => false,
+    })
 }
 
 /// The container runtime restarts; what it says about containers meanwhile says nothing about the sandbox.

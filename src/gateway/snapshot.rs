@@ -82,7 +82,8 @@ pub fn verdict(row: &Sandbox, snapshot: &DriverSandbox, cx: &Context) -> Verdict
     let (old, status, remedies) = (row.phase(), snapshot.status.as_ref(), cx.remedies);
     let derived = phases::derive_phase(status, remedies);
     // Suspended before its Pod has ended: not stopped yet, whatever the row was.
-    let still_ends = derived == Stopped && phases::has_workload(snapshot) && remedies.has(Remedy::StoppedNeedsNoPod);
+    let still_ends =
+        derived == Stopped && phases::may_have_workload(snapshot, remedies) && remedies.has(Remedy::StoppedNeedsNoPod);
     let derived = if still_ends { Provisioning } else { derived };
     let shown = match (status, old) {
         (Some(_), _) => phases::compose(derived, cx.session_connected, cx.driver_reports_readiness),
@@ -397,7 +398,9 @@ mod tests {
             (Workload::Present, Remedies::as_reported(), Stopped),
             (Workload::Present, remedies, Stopping),
             (Workload::Absent, remedies, Stopped),
-            (Workload::Unknown, remedies, Stopped),
+            (Workload::Unknown, Remedies::as_reported(), Stopped),
+            (Workload::Unknown, remedies, Stopping),
+            (Workload::Unknown, remedies.with(Remedy::UnreadIsGone), Stopped),
         ] {
             let origin = SnapshotOrigin { workload: workload.into(), ..Default::default() };
             let snapshot = DriverSandbox { origin: Some(origin), ..named("stopped") };

@@ -86,7 +86,9 @@ pub(super) fn no_dead_end() -> Statement {
                 continue;
             };
             tally.judged();
-            let closed = row.admits.is_empty() && !matches!(row.phase, "Deleting" | "") && !row.deadline_armed;
+            // Nothing can be started before they have ended, and only their node can say that they have.
+            let ends = row.phase == "Error" && facts.pods(id).any(|pod| pod.ending);
+            let closed = row.admits.is_empty() && !matches!(row.phase, "Deleting" | "") && !row.deadline_armed && !ends;
             let empty = facts.is_off_and_empty(id);
             let why = || match empty {
                 true => format!(

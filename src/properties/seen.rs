@@ -6,7 +6,7 @@ use photofinish::property::Tally;
 use photofinish::temporal::Statement;
 use photofinish_sim::trace::Entry;
 
-use super::{Change, Snapshots, accepted, says};
+use super::{Change, Snapshots, accepted, refusal, reported_stopped, says, tally_if};
 
 /// No Get, List or Watch shows Provisioning after Stopped without an accepted start in between, or one that is open.
 ///
@@ -67,6 +67,41 @@ pub(super) fn seen_stopped_stays() -> Statement {
 
 fn number(e: &Entry, field: &str) -> Option<u64> {
     e.field(field)?.parse().ok()
+}
+
+/// A start that was asked for after a client was told Stopped is judged when it is accepted, or when its answer comes.
+pub(super) fn start_from_stopped_is_accepted() -> Statement {
+    Statement::new(|entries| {
+        let mut tally = Tally::default();
+        // By sandbox: the reply that reported Stopped; by the entry of a start's request: its sandbox and that reply.
+        let (mut stopped, mut asked) = (BTreeMap::new(), BTreeMap::new());
+        for e in entries {
+            if let Some(name) = reported_stopped(e) {
+                stopped.insert(name, e.id);
+            } else if let Some(name) = accepted(e, &["start", "delete"]) {
+                stopped.remove(name);
+                // What its driver makes of it is no refusal.
+                let open = asked.len();
+                asked.retain(|_, (sandbox, _)| *sandbox != name);
+                tally_if(&mut tally, asked.len() < open && e.field("op") == Some("start"));
+            } else if e.kind == "op" && e.name == "start" {
+                if let Some(sandbox) = e.field("sandbox")
+                    && let Some(reported) = stopped.get(sandbox)
+                {
+                    asked.insert(e.id.to_string(), (sandbox, *reported));
+                }
+            } else if e.kind == "reply"
+                && e.name == "start"
+                && let Some((_, reported)) = e.field("asked").and_then(|a| asked.remove(a))
+            {
+                tally.judged();
+                if let Err(why) = refusal("StartSandbox", e) {
+                    tally.violated(e.id, why, [reported].into_iter().chain(e.cause));
+                }
+            }
+        }
+        tally.verdict()
+    })
 }
 
 /// I13.

@@ -14,7 +14,7 @@ use photofinish::property::Verdict;
 /// gateway: `exit i` a supervisor's report, `>Error&` a change by a session, `>Error%` by an exit, `row` and `row-by-watch`
 /// the first commit of a row, `unapplied` a lost snapshot, `sweeps` and `sweep-fails`, `waited 6000` ms for a row's lock,
 /// `resume` of the gateway; of the driver `suspends`, `begins driver-2` and `ends driver-2` a start, or `dies driver-2`. Of the
-/// cluster: `cr on`, `cr off stop/suspending`, `cr gone`, `workload Running run1`, `supervisor gone`, `claim`,
+/// cluster: `cr on`, `cr off stop/suspending`, `cr gone`, `workload Running run1`, `workload ending`, `supervisor gone`, `claim`,
 /// `claim gone`, and `del driver sandboxes demo` a deletion that the API server carried out.
 fn trace(words: &str) -> Vec<Entry> {
     let mut at_s = 0;
@@ -122,7 +122,8 @@ fn trace(words: &str) -> Vec<Entry> {
                     ("sandbox_id", "id"),
                     ("uid", run.get(1).unwrap_or(&role)),
                     ("role", role),
-                    ("phase", state),
+                    ("phase", if state == "ending" { "Running" } else { state }),
+                    ("ending", if state == "ending" { "true" } else { "false" }),
                     ("run", run.first().unwrap_or(&"run1")),
                     ("gone", if state == "gone" { "true" } else { "false" }),
                 ]),
@@ -286,6 +287,12 @@ fn a_row_that_no_call_can_move_is_a_dead_end_unless_a_deadline_is_armed() {
             ("exits Provisioning - 0; cr off; +100; Provisioning>Stopped!; exits Stopped start,stop 0; +200; end", "+"),
             ("exits Error - 0; +200; end", "1"),
             ("exits Error stop 0; +900; end", "+"),
+            // Its Pods still end, for as long as their node says nothing; then it is time to let it start.
+            ("workload Running; workload ending; exits Error - 0; +900; end", "+"),
+            ("workload ending; exits Error - 0; +900; workload gone; +180; end", "+"),
+            ("workload ending; exits Error - 0; +900; workload gone; +200; end", "4"),
+            ("workload ending; exits Provisioning - 0; +490; end", "2"),
+            ("workload Running; exits Error - 0; +200; end", "2"),
             ("exits Deleting - 0; +900; end", "+"),
         ],
     );
@@ -512,8 +519,11 @@ fn a_start_of_a_sandbox_reported_stopped_is_accepted() {
             ("ask stop; ok stop Stopped; end", "-"),
             ("ask stop; ok stop Stopped; ask start; acc start; ok start Starting; end", "+"),
             ("ask stop; ok stop Stopped; ask start; no start; end", "3"),
+            ("ask stop; ok stop Stopped; ask start; no start 13; end", "3"),
+            ("ask stop; ok stop Stopped; ask start; acc start; no start 13; end", "+"),
             ("ask start; no start; end", "-"),
             ("ask stop; ok stop Stopped; acc delete; ask start; no start; end", "-"),
+            ("ask stop; ok stop Stopped; ask start; acc delete; no start 5; end", "-"),
         ],
     );
 }
