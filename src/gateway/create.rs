@@ -1,6 +1,7 @@
 //! CreateSandbox: the row first, then the compute, then the binding of one to the other.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tonic::{Code, Status};
 use tracing::warn;
@@ -97,7 +98,7 @@ impl Gateway {
     ///
     /// The driver is called within the request: a client that goes away leaves a Provisioning row behind, which the
     /// driver's snapshots or the provisioning deadline settle.
-    pub(crate) async fn create(&self, mut request: CreateSandboxRequest) -> Result<Sandbox, Status> {
+    pub(crate) async fn create(self: &Arc<Self>, mut request: CreateSandboxRequest) -> Result<Sandbox, Status> {
         validate(&request)?;
         if request.workspace.is_empty() {
             request.workspace = DEFAULT_WORKSPACE.into();

@@ -128,7 +128,7 @@ impl Gateway {
 
     /// Carries an admitted start out.
     pub(crate) async fn drive_start(
-        &self,
+        self: &Arc<Self>,
         transition: Sandbox,
         previous: Sandbox,
         _gate: Held,

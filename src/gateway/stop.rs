@@ -78,7 +78,7 @@ impl Gateway {
 
     /// Carries an admitted stop out.
     pub(crate) async fn drive_stop(
-        &self,
+        self: &Arc<Self>,
         transition: Sandbox,
         previous: Sandbox,
         _gate: Held,

@@ -3,9 +3,10 @@
 //! A note is advice, as the lease is. Nobody waits for one: a session that comes while its create runs is told to come
 //! again, and the loops leave alone what somebody drives. Notes of a process that has ended count until they are old.
 
-use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tracing::warn;
 
 use crate::remedy::Remedy;
@@ -21,22 +22,43 @@ const TTL_MS: i64 = 45_000;
 impl Gateway {
     /// Does work on a sandbox whose gate is held, and tells the other replicas of it, if there are any (remedy
     /// `replicas-note-their-work`).
-    pub(crate) async fn noting<T>(&self, id: &str, work: impl Future<Output = T>) -> T {
+    pub(crate) async fn noting<T>(self: &Arc<Self>, id: &str, work: impl Future<Output = T>) -> T {
         if !(self.config.shared && self.config.remedies.has(Remedy::ReplicasNoteTheirWork)) {
             return work.await;
         }
-        let mut work = pin!(work);
-        let done = loop {
-            self.warn_unless(id, self.rows.store.note_work(id, &self.config.replica, self.rows.now_ms()));
+        self.note_work(id);
+        // Not left to a destructor: the work of a process that is killed is over for the others only when its note is old,
+        // while that of a request whose client has gone away is over at once. A task of its own tells the two apart.
+        let (at_work, over) = oneshot::channel::<()>();
+        tokio::spawn(self.clone().keep_noted(id.to_owned(), over));
+        let done = work.await;
+        self.end_work(id);
+        let _ = at_work.send(());
+        done
+    }
+
+    /// Renews a note until its work is done, or is dropped without being done.
+    async fn keep_noted(self: Arc<Self>, id: String, mut over: oneshot::Receiver<()>) {
+        loop {
             tokio::select! {
                 biased;
-                done = &mut work => break done,
-                () = tokio::time::sleep(SIGN) => {}
+                done = &mut over => {
+                    if done.is_err() {
+                        self.end_work(&id);
+                    }
+                    return;
+                }
+                () = tokio::time::sleep(SIGN) => self.note_work(&id),
             }
-        };
-        // Not left to a destructor: the work of a process that is killed is over for the others only when its note is old.
+        }
+    }
+
+    fn note_work(&self, id: &str) {
+        self.warn_unless(id, self.rows.store.note_work(id, &self.config.replica, self.rows.now_ms()));
+    }
+
+    fn end_work(&self, id: &str) {
         self.warn_unless(id, self.rows.store.end_work(id, &self.config.replica));
-        done
     }
 
     fn warn_unless(&self, id: &str, noted: Result<(), StoreError>) {

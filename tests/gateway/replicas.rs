@@ -75,3 +75,19 @@ async fn a_gateway_that_is_alone_runs_its_loops_without_a_lease() {
     assert!(!rig.log.text().contains("reconciler lease"));
     assert_eq!(rig.log.text().matches("driver watch: opened").count(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_create_whose_client_goes_away_is_worked_on_no_longer() {
+    let script = format!("{{\"answer\": \"create\", \"wait\": \"created\"}}\n{READY}");
+    let (rig, other) = Setup::as_reported().with(&["replicas-note-their-work"]).run_two(&script).await;
+    let mut client = other.clone();
+    let creating = tokio::spawn(async move { client.create_sandbox(create()).await });
+    sleep(Duration::from_secs(20)).await;
+    let noted = || rig.log.text().matches("works=true").count();
+    assert_eq!((noted(), rig.log.text().contains("works=false")), (2, false), "it is noted, and once more after 15 s");
+    creating.abort();
+    settle().await;
+    rig.log.has_in_order(&["works=true", "works=false"]);
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(noted(), 2, "nobody renews it");
+}
