@@ -54,7 +54,7 @@ pub fn missing(row: &Sandbox, now_ms: i64) -> Missing {
 /// Work that a row waits for and that nobody does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forgotten {
-    /// It is Stopping, and its compute runs with no mark of a stop.
+    /// It is Stopping, and its compute runs with no mark of a stop, or has come to rest without one.
     Stop,
     /// It is Starting, and its compute is off and empty.
     Start,
@@ -68,7 +68,8 @@ pub enum Forgotten {
 pub fn forgotten(row: &Sandbox, live: &DriverSandbox) -> Option<Forgotten> {
     let runs_on = live.origin.as_ref().is_some_and(|o| o.desired() == Desired::Running && o.operation != "stop");
     match row.phase() {
-        SandboxPhase::Stopping => runs_on.then_some(Forgotten::Stop),
+        // Off and empty without this stop, by a suspension of the driver's own, say: what it tells is from before the stop.
+        SandboxPhase::Stopping => (runs_on || phases::is_off_and_empty(live)).then_some(Forgotten::Stop),
         SandboxPhase::Starting => {
             (!row.is_automatic_restart() && phases::is_off_and_empty(live)).then_some(Forgotten::Start)
         }
@@ -349,7 +350,9 @@ mod tests {
             (Stopping, &created, Some(Forgotten::Stop)),
             (Stopping, &stops, None),
             (Stopping, &suspends, None),
-            (Stopping, &rest, None),
+            (Stopping, &rest, Some(Forgotten::Stop)),
+            (Stopping, &ends, None),
+            (Stopping, &unread, None),
             (Stopping, &untold, None),
             (Starting, &rest, Some(Forgotten::Start)),
             (Starting, &ends, None),

@@ -165,6 +165,7 @@ const SCENARIOS: &[Builtin] = scenarios!(
     "start-while-regressed",
     "stop-acked-before-backend-at-rest",
     "stop-meets-no-driver",
+    "stop-meets-no-driver-and-no-pod",
     "stop-outruns-its-controller",
     "stop-restart-stop-under-slow-readiness",
     "stop-then-start-at-once",
