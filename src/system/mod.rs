@@ -152,6 +152,7 @@ const SCENARIOS: &[Builtin] = scenarios!(
     "old-exit-report-hits-new-run",
     "periodic-list-mid-stop",
     "relist-hides-delete",
+    "relist-hides-delete-mid-sweep",
     "replayed-dependency-failure",
     "replayed-stop-snapshots",
     "replayed-stop-stream",
