@@ -115,3 +115,22 @@ fn a_run_whose_fault_comes_before_the_choice_it_is_said_to_be_benign_until_begin
         assert_ne!(runs[0].report.outcome, Outcome::Failed);
     }
 }
+
+#[test]
+fn a_fault_that_nobody_draws_is_asked_for_where_it_is_pinned_at_an_object_with_a_generated_name() {
+    let pool = pool();
+    let (learnt, _) = schedules(&pool, "restart-stopped-sandbox", &Options::new(), 1);
+    let benign = Job { learn: false, ..learnt.job.clone() };
+    let pins = ["evict/pod/os-supervisor-demo#1=+1ms", "call/driver/CREATE/pods/os-supervisor-demo#1/504=yes"];
+    let pins: Vec<Pins> = pins.into_iter().map(|pin| pin.parse().expect("pins")).collect();
+    let forked = runs(&pool, exhaust::jobs(&benign, &learnt.points, pins.clone()));
+    let own = runs(&pool, pins.into_iter().map(|pins| Job { pins, ..benign.clone() }));
+    for (forked, own) in forked.iter().zip(&own) {
+        let id = own.job.id();
+        assert!(own.report.unused_pins.is_empty(), "{id}: {:?}", own.report.unused_pins);
+        assert_eq!(forked.job.id().to_string(), id.to_string());
+        assert_eq!(forked.report.trace_hash, own.report.trace_hash, "{id}");
+        assert_ne!(own.report.trace_hash, learnt.report.trace_hash, "{id}: the fault changes something");
+    }
+    assert_eq!((forked.len(), own.len()), (2, 2));
+}

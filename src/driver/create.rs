@@ -118,7 +118,7 @@ impl Driver {
             for attempt in 1..=TAKE_BACKS {
                 let Err(e) = self.take_back_once(launch).await else { return };
                 tracing::warn!(error = %e, attempt, "the resource of a lost create could not be taken back");
-                if self.config.remedies.has(Remedy::AsksOnce) {
+                if attempt == TAKE_BACKS || self.config.remedies.has(Remedy::AsksOnce) {
                     return;
                 }
                 sleep(TAKE_BACK_PAUSE).await;

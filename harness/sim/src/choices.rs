@@ -177,15 +177,21 @@ impl Choices {
         self.state().beginning
     }
 
-    /// Whether this key is pinned.
+    /// Whether this key is pinned, under the name that pins have for it.
     pub fn has_pin(&self, key: &str) -> bool {
-        self.state().pins.get(key).is_some()
+        let state = self.state();
+        !state.pins.is_empty() && state.pins.get(&state.named(key)).is_some()
     }
 
     /// Whether a key `<key>/...` is pinned.
     pub fn has_pin_below(&self, key: &str) -> bool {
-        let is_below = |pin: &str| pin.strip_prefix(key).is_some_and(|rest| rest.starts_with('/'));
-        self.state().pins.iter().any(|(pin, _)| is_below(pin))
+        let state = self.state();
+        if state.pins.is_empty() {
+            return false;
+        }
+        let key = state.named(key);
+        let is_below = |pin: &str| pin.strip_prefix(&*key).is_some_and(|rest| rest.starts_with('/'));
+        state.pins.iter().any(|(pin, _)| is_below(pin))
     }
 
     /// Ends a beginning: goes on with another source and other pins. Returns the pins that come too late: their points

@@ -318,13 +318,18 @@ fn a_swarms_seed_leaves_words_out_of_all_picks_of_a_family() {
 #[test]
 fn generated_texts_are_called_by_name_in_keys_and_pins_fit_whatever_they_were() {
     for generated in ["0f3a", "77c1"] {
-        let pins = "watch/driver/pods/os-demo#1=+1s,watch/driver/pods/os-demo.2#1=+2s".parse().unwrap();
-        let choices = Choices::new(Source::Benign, pins, Trace::new());
+        let pins =
+            "watch/driver/pods/os-demo#1=+1s,watch/driver/pods/os-demo.2#1=+2s,watch/driver/pods/os-demo#3/drop=yes";
+        let choices = Choices::new(Source::Benign, pins.parse().unwrap(), Trace::new());
         choices.call(generated, "demo");
         choices.call(generated, "other");
         choices.call("again", "demo");
+        let key = format!("watch/driver/pods/os-{generated}#1");
+        assert!(choices.has_pin(&key) && choices.has_pin_below(&format!("watch/driver/pods/os-{generated}#3")));
+        assert!(!choices.has_pin_below(&key) && !choices.has_pin(&format!("watch/driver/pods/os-{generated}#3")));
         assert_eq!(choices.delay(&format!("watch/driver/pods/os-{generated}#1"), &SPEC), secs(1));
         assert_eq!(choices.delay("watch/driver/pods/os-again#1", &SPEC), secs(2));
+        choices.flip(&format!("watch/driver/pods/os-{generated}#3/drop"), &LATE, 0.0);
         assert!(choices.unused_pins().is_empty());
     }
 }
