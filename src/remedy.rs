@@ -107,8 +107,8 @@ remedies! {
     ReplicasNoteTheirWork = "replicas-note-their-work", RECOMMENDED,
         "A replica notes in the store whose create, start or stop it drives; another takes no session of that create, and drives nothing twice.",
         "the process-local gates behind session-waits-for-create, sweep-redrives and startup-redrives";
-    SweepCallsHaveALimit = "sweep-calls-have-a-limit", RECOMMENDED,
-        "The sweep gives the driver 10 s for one sandbox, a minute for all; before, one that lost power held it up for minutes.",
+    DriverIsProbed = "driver-is-probed", RECOMMENDED,
+        "The gateway pings a driver that says nothing for 30 s; before, one that lost power held up sweep and watch for minutes.",
         "found by exhaust relist-hides-delete: a row without its resource stays until its deadline";
     SuspensionSaysWhy = "suspension-says-why", PROPOSED,
         "The driver notes on the resource why a lost dependency suspended it, and publishes that as a condition.",

@@ -21,15 +21,16 @@ use std::fmt;
 use std::io;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::Stream;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::transport::server::{Connected, Router};
-use tonic::transport::{Channel, Server};
+use tonic::transport::{Channel, Endpoint, Server};
 
 use crate::BoxError;
 use crate::pb::openshell::open_shell_server::OpenShellServer;
-use crate::remedy::Remedies;
+use crate::remedy::{Remedies, Remedy};
 
 pub mod admission;
 mod clock;
@@ -128,6 +129,20 @@ impl Default for Config {
             shared: false,
         }
     }
+}
+
+/// Silence of the driver after which it is pinged, and how long it may take to answer.
+const PROBE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
+
+/// How a gateway is to be connected with its driver (remedy `driver-is-probed`): nothing ever comes from a machine that has
+/// lost power, and who only waits for its answer, or for its watch, does not find out. A call has no limit of its own,
+/// since a driver that reads from a slow API server may take its time.
+pub fn driver_endpoint(endpoint: Endpoint, remedies: Remedies) -> Endpoint {
+    let (silence, patience) = PROBE;
+    if !remedies.has(Remedy::DriverIsProbed) {
+        return endpoint;
+    }
+    endpoint.http2_keep_alive_interval(silence).keep_alive_timeout(patience)
 }
 
 /// Runs a gateway until `incoming` ends or fails, or the future is dropped.

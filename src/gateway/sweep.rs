@@ -19,9 +19,6 @@ use super::rows::By;
 use super::store::StoreError;
 
 const INTERVAL: Duration = Duration::from_secs(60);
-/// How long the driver may take to say what is there: of all sandboxes, and of one.
-const LIST_LIMIT: Duration = INTERVAL;
-const GET_LIMIT: Duration = Duration::from_secs(10);
 /// Age below which a row without compute is left alone: its create may still be under way.
 const ORPHAN_GRACE_MS: i64 = 300_000;
 
@@ -133,9 +130,7 @@ pub(crate) async fn run(gateway: Arc<Gateway>) {
 async fn sweep(gateway: &Arc<Gateway>) -> Result<(), SweepError> {
     let started_ms = gateway.rows.now_ms();
     gateway.capabilities().await?;
-    let mut driver = gateway.driver();
-    let listed = gateway.in_time(LIST_LIMIT, driver.list_sandboxes(ListSandboxesRequest {})).await?;
-    let listed = listed.into_inner().sandboxes;
+    let listed = gateway.driver().list_sandboxes(ListSandboxesRequest {}).await?.into_inner().sandboxes;
     for snapshot in &listed {
         let span = info_span!("sweep.sandbox", sandbox_id = %snapshot.id, sandbox_name = %snapshot.name);
         gateway.sweep_present(snapshot, started_ms).instrument(span).await?;
@@ -158,16 +153,6 @@ fn touched_since(row: &Sandbox, started_ms: i64) -> bool {
 }
 
 impl Gateway {
-    /// What the driver answers, or DEADLINE_EXCEEDED (remedy `sweep-calls-have-a-limit`). Nothing ever comes from a machine
-    /// that has lost power, and who only waits for it does not find out.
-    async fn in_time<T>(&self, limit: Duration, call: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
-        if !self.config.remedies.has(Remedy::SweepCallsHaveALimit) {
-            return call.await;
-        }
-        let late = |_| Status::deadline_exceeded(format!("the driver did not answer within {} s", limit.as_secs()));
-        tokio::time::timeout(limit, call).await.map_err(late)?
-    }
-
     /// Applies what the driver says now to a row that nobody has written since the sweep began.
     async fn sweep_present(self: &Arc<Self>, listed: &DriverSandbox, started_ms: i64) -> Result<(), SweepError> {
         let id = listed.id.as_str();
@@ -176,7 +161,7 @@ impl Gateway {
             self.rows.get(id)?
         };
         let Some(read) = read.filter(|row| !touched_since(row, started_ms)) else { return Ok(()) };
-        let live = match self.in_time(GET_LIMIT, self.live(id, read.name())).await {
+        let live = match self.live(id, read.name()).await {
             Ok(live) => live,
             // It went away in between: the next sweep lists it no more.
             Err(status) if status.code() == Code::NotFound => return Ok(()),
@@ -260,7 +245,7 @@ impl Gateway {
         if touched_since(&row, started_ms) || is_young(&row, self.rows.now_ms()) {
             return Ok(());
         }
-        match self.in_time(GET_LIMIT, self.live(id, row.name())).await {
+        match self.live(id, row.name()).await {
             Ok(Some(live)) if live.id == id => return self.sweep_apply(&row, &live, started_ms).await,
             Ok(_) => {}
             Err(status) if status.code() == Code::NotFound => {}

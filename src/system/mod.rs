@@ -380,7 +380,8 @@ impl System for OpenShell {
         for (name, driver) in processes.into_iter().take(replicas(&setup.cluster)) {
             host(stage, setup, name, move |ctx| async move {
                 let config = gateway::Config { profile, remedies, replica: name.to_owned(), shared };
-                let driver = channel(&ctx, driver);
+                let driver = gateway::driver_endpoint(endpoint(driver), remedies);
+                let driver = driver.connect_with_connector_lazy(ctx.wire.connector());
                 gateway::run(config, driver, DATABASE, ctx.wire.listen(gateway::PORT).await?).await
             });
         }
@@ -532,10 +533,12 @@ fn kube(ctx: &HostCtx) -> kube::Client {
     ctx.wire.kube("http://api:80", "default")
 }
 
+fn endpoint(address: &'static str) -> Endpoint {
+    Endpoint::from_static(address).connect_timeout(Duration::from_secs(5))
+}
+
 fn channel(ctx: &HostCtx, address: &'static str) -> Channel {
-    Endpoint::from_static(address)
-        .connect_timeout(Duration::from_secs(5))
-        .connect_with_connector_lazy(ctx.wire.connector())
+    endpoint(address).connect_with_connector_lazy(ctx.wire.connector())
 }
 
 /// Phase's number by its word in scenarios: `Ready`.
