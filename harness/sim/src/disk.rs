@@ -1,46 +1,90 @@
 //! A host's folder: kept over crashes and restarts, made on first use.
+use crate::state;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 /// Where the folders of one world's hosts are.
-pub(crate) struct Disks {
-    root: PathBuf,
-    /// Ours to remove: nobody named a place to keep it.
-    temporary: bool,
+pub(crate) struct Disks(Arc<Root>);
+
+struct Root {
+    /// A place that somebody named, to keep it.
+    given: Option<PathBuf>,
+    /// Otherwise one of our own. It is chosen by the process that uses it first, and not by the one that begins the world:
+    /// runs that are forked from one beginning must not find each other's files.
+    own: OnceLock<PathBuf>,
+}
+
+impl Root {
+    fn path(&self) -> &Path {
+        match &self.given {
+            Some(given) => given,
+            None => self.own.get_or_init(new_folder),
+        }
+    }
+}
+
+/// A folder that nobody had before: a process that was killed has left its own behind, and another may have its number by
+/// now.
+fn new_folder() -> PathBuf {
+    let named = |n: u32| std::env::temp_dir().join(format!("photofinish-{}-{n}", std::process::id()));
+    let taken = |path: &PathBuf| fs::create_dir(path).is_err_and(|e| e.kind() == io::ErrorKind::AlreadyExists);
+    // If it cannot be made, the first use of a file in it says so better than we could here.
+    (0..).map(named).find(|path| !taken(path)).expect("numbers enough")
 }
 
 impl Disks {
     /// In `given`, or in a temporary folder that goes with the world.
     pub(crate) fn new(given: Option<PathBuf>) -> Self {
-        static WORLDS: AtomicU32 = AtomicU32::new(0);
-        let temporary = given.is_none();
-        let root = given.unwrap_or_else(|| {
-            let n = WORLDS.fetch_add(1, Relaxed);
-            std::env::temp_dir().join(format!("photofinish-{}-{n}", std::process::id()))
-        });
-        Disks { root, temporary }
+        Disks(Arc::new(Root { given, own: OnceLock::new() }))
     }
     /// Is what the hosts write now kept?
     pub(crate) fn outlive_the_world(&self) -> bool {
-        !self.temporary
+        self.0.given.is_some()
     }
-    /// Where they are; it is there once a host has used its folder.
-    pub(crate) fn root(&self) -> &Path {
-        &self.root
+    /// Tells whether a host has used its folder, for whoever has to know while the world runs.
+    pub(crate) fn used(&self) -> impl Fn() -> bool + Send + use<> {
+        let root = self.0.clone();
+        move || match &root.given {
+            Some(given) => state::outside(|| given.exists()),
+            None => root.own.get().is_some(),
+        }
     }
-    pub(crate) fn folder(&self, host: &str) -> PathBuf {
-        self.root.join(host)
+    pub(crate) fn folder(&self, host: &Arc<str>) -> Folder {
+        Folder { root: self.0.clone(), host: host.clone(), path: OnceLock::new() }
+    }
+    /// Where a host's folder is, if it may be there.
+    pub(crate) fn known(&self, host: &str) -> Option<PathBuf> {
+        self.0.given.as_ref().or(self.0.own.get()).map(|root| root.join(host))
     }
 }
 
 impl Drop for Disks {
     fn drop(&mut self) {
-        if self.temporary && self.root.exists() {
-            // A folder left behind in the temporary directory harms nobody.
-            let _ = fs::remove_dir_all(&self.root);
+        if let Some(own) = self.0.own.get() {
+            // One that is left behind is nobody's.
+            let _ = fs::remove_dir_all(own);
         }
+    }
+}
+
+/// A host's folder, made at its first use.
+#[derive(Clone)]
+pub(crate) struct Folder {
+    root: Arc<Root>,
+    host: Arc<str>,
+    path: OnceLock<PathBuf>,
+}
+
+impl Folder {
+    pub(crate) fn path(&self) -> &Path {
+        state::outside(|| {
+            let path = self.path.get_or_init(|| self.root.path().join(&*self.host));
+            // As for the world's.
+            let _ = fs::create_dir_all(path);
+            path
+        })
     }
 }
 
@@ -52,10 +96,10 @@ pub(crate) struct Snapshot {
 
 impl Snapshot {
     /// `None` if the folder was never used.
-    pub(crate) fn take(folder: PathBuf) -> io::Result<Option<Self>> {
-        if !folder.exists() {
+    pub(crate) fn take(folder: Option<PathBuf>) -> io::Result<Option<Self>> {
+        let Some(folder) = folder.filter(|folder| folder.exists()) else {
             return Ok(None);
-        }
+        };
         let mut name = folder.file_name().unwrap_or_default().to_owned();
         name.push(".crashed");
         let copy = folder.with_file_name(name);
@@ -95,18 +139,43 @@ mod tests {
     #[test]
     fn a_restored_folder_is_as_it_was_when_the_snapshot_was_taken() {
         let disks = Disks::new(None);
-        let folder = disks.folder("gateway");
-        assert!(Snapshot::take(folder.clone()).unwrap().is_none(), "nothing to keep yet");
-        fs::create_dir_all(folder.join("deep")).unwrap();
+        let used = disks.used();
+        assert!(Snapshot::take(disks.known("gateway")).unwrap().is_none() && !used(), "nothing to keep yet");
+        let folder = disks.folder(&"gateway".into()).path().to_owned();
+        assert!(used() && disks.known("gateway").as_ref() == Some(&folder));
+        fs::create_dir(folder.join("deep")).unwrap();
         fs::write(folder.join("deep/row"), "1").unwrap();
-        let snapshot = Snapshot::take(folder.clone()).unwrap().unwrap();
+        let snapshot = Snapshot::take(Some(folder.clone())).unwrap().unwrap();
         fs::write(folder.join("deep/row"), "2").unwrap();
         fs::write(folder.join("late"), "x").unwrap();
         snapshot.restore().unwrap();
         assert_eq!(fs::read_to_string(folder.join("deep/row")).unwrap(), "1");
         assert!(!folder.join("late").exists());
-        let root = disks.root.clone();
         drop(disks);
-        assert!(!root.exists(), "a temporary folder goes with its world");
+        assert!(!folder.parent().unwrap().exists(), "a temporary folder goes with its world");
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_not_found_by_another_of_its_number() {
+        let killed = Disks::new(None);
+        let left = killed.folder(&"gateway".into()).path().join("rows");
+        fs::write(&left, "1").unwrap();
+        let later = Disks::new(None);
+        let folder = later.folder(&"gateway".into());
+        assert!(fs::read_dir(folder.path()).unwrap().next().is_none());
+        drop(later);
+        assert!(left.exists(), "nor does it take it away");
+    }
+
+    #[test]
+    fn a_folder_that_was_named_stays() {
+        let named = std::env::temp_dir().join(format!("photofinish-named-{}", std::process::id()));
+        let disks = Disks::new(Some(named.clone()));
+        assert!(!disks.used()() && disks.outlive_the_world());
+        let folder = disks.folder(&"gateway".into()).path().to_owned();
+        assert_eq!(folder, named.join("gateway"));
+        drop(disks);
+        assert!(folder.exists());
+        fs::remove_dir_all(named).unwrap();
     }
 }

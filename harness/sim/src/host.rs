@@ -1,10 +1,11 @@
 //! Hosts: what one is made of, what its code gets, and what it may ask of the world.
 use crate::choices::Choices;
+use crate::disk::Folder;
 use crate::state;
 use crate::trace::Trace;
 use crate::wire::Wire;
 use indexmap::IndexMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -97,7 +98,7 @@ pub struct HostCtx {
     pub choices: Choices,
     /// What it may do to itself and to other hosts.
     pub control: Control,
-    pub(crate) folder: PathBuf,
+    pub(crate) folder: Folder,
 }
 
 impl HostCtx {
@@ -106,9 +107,7 @@ impl HostCtx {
     /// The path differs from run to run unless [`WorldConfig::disk`](crate::world::WorldConfig::disk) is set: do not let
     /// it reach the trace.
     pub fn disk(&self) -> &Path {
-        // If it cannot be made, the first use of a file in it says so better than we could here.
-        let _ = state::outside(|| std::fs::create_dir_all(&self.folder));
-        &self.folder
+        self.folder.path()
     }
 }
 

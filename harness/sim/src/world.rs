@@ -131,8 +131,8 @@ impl World {
     /// [`World::is_in_memory`] for whoever has to know while the world runs.
     pub fn memory_check(&self) -> impl Fn() -> bool + Send + use<> {
         let forks = matches!(self.config.engine, Engine::Jump) && !self.shared.foreign;
-        let disks = self.disks.root().to_owned();
-        move || forks && !state::outside(|| disks.exists())
+        let used = self.disks.used();
+        move || forks && !used()
     }
     /// Records that the world's time is over: the trace's last entry.
     pub fn finish(&mut self) {

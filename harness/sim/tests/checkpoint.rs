@@ -50,12 +50,18 @@ fn body(beginning: &[u8], trace: Trace, checkpoint: Checkpoint) -> Vec<u8> {
         }
         Ok(())
     });
-    let folder = deed == "folder";
+    let (folder, later) = (deed == "folder", deed == "late-folder");
     builder.host("client", HostSpec::new(), move |ctx| async move {
         if folder {
             std::fs::write(ctx.disk().join("file"), "x")?;
         }
         for n in 0..20 {
+            if later && n == 15 {
+                let rows = ctx.disk().join("rows");
+                let found = std::fs::read_to_string(&rows).unwrap_or_default();
+                ctx.trace.entry("log", "info").text(format!("finds {found:?}")).record();
+                std::fs::write(rows, "x")?;
+            }
             let mut io = ctx.wire.connect("server", 80).await?;
             io.write_u8(n % 7).await?;
             let mut told = String::new();
@@ -78,6 +84,10 @@ fn body(beginning: &[u8], trace: Trace, checkpoint: Checkpoint) -> Vec<u8> {
             std::hint::spin_loop();
         },
         "crash" => world.crash("server").expect("there is one"),
+        "abort later" => {
+            world.run_for(Duration::from_secs(2)).expect("it goes on");
+            std::process::abort()
+        }
         seed => world.reseed(seed.parse().expect("a seed")),
     }
     print!("{request}");
@@ -197,6 +207,17 @@ in_zygotes! { zygote::serve_from_checkpoints(body);
         assert_eq!((&first.exit, &second.exit), (&Exit::Done, &Exit::Done));
         assert_eq!(first.trace_lines(), second.trace_lines());
         assert_eq!(folder.times_run(), 2);
+    }
+
+    fn a_folder_of_a_run_that_was_killed_is_not_found_by_the_next_from_its_beginning() {
+        let (later, mut zygote) = (Beginning::new("late-folder"), zygote());
+        for request in ["abort later", "7", "abort later", "7"] {
+            let finished = later.run(&mut zygote, request);
+            assert_eq!(finished.exit, if request == "7" { Exit::Done } else { Exit::Signal(libc::SIGABRT) });
+            let told: Vec<_> = finished.trace().into_iter().map(|e| e.text).filter(|t| t.starts_with("finds")).collect();
+            assert_eq!(told, ["finds \"\""], "{request}");
+        }
+        assert_eq!(later.times_run(), 1);
     }
 
     fn a_beginning_that_ends_before_its_checkpoint_is_the_outcome() {

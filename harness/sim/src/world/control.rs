@@ -172,7 +172,7 @@ impl World {
         self.hosts[i].paused = false;
         let Some(process) = self.hosts[i].process.take() else { return };
         let host = &self.hosts[i];
-        let folder = self.disks.folder(&host.name);
+        let folder = self.disks.known(&host.name);
         let needed = !self.over || self.disks.outlive_the_world();
         let snapshot = if needed { state::outside(|| Snapshot::take(folder)) } else { Ok(None) };
         self.net.set_current(i);
