@@ -22,6 +22,9 @@ use super::exhaust::Plan;
 
 /// How long what an event sets off is taken to last: alternatives are alike only if nothing happens so long after either.
 const AFTERMATH_NS: u64 = 1_000_000_000;
+/// How long nobody is taken to give up waiting: a time-out that is never reached is in no trace, so of what somebody waits
+/// for, a longer delay is not like a shorter one, however quiet the benign run is between their ends.
+const PATIENCE_NS: u64 = 1_000_000_000;
 /// How soon what a client does for an event or an answer is seen: what comes later is the work of a timer.
 const REACTION_NS: u64 = 2_000_000;
 /// How soon after an answer a call comes that waited for nothing but that.
@@ -102,7 +105,8 @@ pub fn plan(
                 continue;
             }
             let delay = parse_delay(value).map(|delay| delay.as_nanos() as u64);
-            let quiet = delay.and_then(|delay| {
+            let patient = |delay: &u64| last.is_none() || *delay <= PATIENCE_NS;
+            let quiet = delay.filter(patient).and_then(|delay| {
                 let end = point.at_ns + delay;
                 match (traffic.quiet(before, end), watch_of(&point.key)) {
                     (true, _) if last.is_none() => Some(NOTHING_BEFORE),
