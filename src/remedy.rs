@@ -110,6 +110,9 @@ remedies! {
     DriverIsProbed = "driver-is-probed", RECOMMENDED,
         "The gateway pings a driver that says nothing for 30 s; before, one that lost power held up sweep and watch for minutes.",
         "found by exhaust relist-hides-delete: a row without its resource stays until its deadline";
+    ExitNeedsASession = "exit-needs-a-session", RECOMMENDED,
+        "While a start waits for its configuration, the exit of the run that has a session since counts; before, any but the last Ready run's.",
+        "found by exhaust old-exit-report-hits-new-run: a run that ended before it was Ready ends the next one as well";
     SuspensionSaysWhy = "suspension-says-why", PROPOSED,
         "The driver notes on the resource why a lost dependency suspended it, and publishes that as a condition.",
         "NVIDIA/OpenShell#4371";

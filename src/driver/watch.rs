@@ -7,8 +7,11 @@ use super::error::DriverError;
 use super::names;
 use super::resource::Sandbox;
 use super::{Driver, Mode};
+use crate::pb::compute::snapshot_origin::{Desired, Workload};
 use crate::pb::compute::watch_sandboxes_event::Payload;
-use crate::pb::compute::{DeletedEvent, DriverSandbox, PlatformEvent, SandboxEvent, WatchSandboxesEvent};
+use crate::pb::compute::{
+    DeletedEvent, DriverSandbox, PlatformEvent, SandboxEvent, SnapshotOrigin, WatchSandboxesEvent,
+};
 use futures::stream::{BoxStream, StreamExt};
 use k8s_openapi::api::core::v1::Event as CoreEvent;
 use kube::Api;
@@ -183,13 +186,34 @@ impl Origin {
     }
 }
 
+/// What the gateway can tell a snapshot by, for the log: two that say the same are one to it, whichever is older.
+fn says(sandbox: &DriverSandbox) -> String {
+    let origin = sandbox.origin.as_ref();
+    let desired = match origin.map(SnapshotOrigin::desired) {
+        Some(Desired::Running) => "on",
+        Some(Desired::Off) => "off",
+        _ => "?",
+    };
+    let workload = match origin.map(SnapshotOrigin::workload) {
+        Some(Workload::Present) => "pod",
+        Some(Workload::Absent) => "no-pod",
+        _ => "?",
+    };
+    let mut words = vec![desired.to_owned(), workload.to_owned()];
+    if let Some(status) = &sandbox.status {
+        words.extend(status.deleting.then(|| "deleting".to_owned()));
+        words.extend(status.conditions.iter().map(|c| format!("{}={}/{}", c.r#type, c.status, c.reason)));
+    }
+    words.join(",")
+}
+
 /// Logs right behind the send, with no await in between: the log has the order of the channel.
 async fn send_snapshot(sender: &Sender, sandbox: DriverSandbox, origin: Origin) -> Result<(), Closed> {
-    let (id, name) = (sandbox.id.clone(), sandbox.name.clone());
+    let (id, name, says) = (sandbox.id.clone(), sandbox.name.clone(), says(&sandbox));
     send(sender, Payload::Sandbox(SandboxEvent { sandbox: Some(sandbox) })).await?;
     tracing::debug!(
         sandbox_id = %id, sandbox_name = %name, producer = %origin.producer, operation = %origin.operation,
-        bootstrap_phase = %origin.bootstrap_phase, resource_version = %origin.resource_version, "snapshot sent"
+        bootstrap_phase = %origin.bootstrap_phase, resource_version = %origin.resource_version, says = %says, "snapshot sent"
     );
     Ok(())
 }
@@ -225,6 +249,37 @@ fn concerns<'a>(object: &'a str, ids: &'a BTreeMap<String, String>) -> Option<&'
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pb::compute::{DriverCondition, DriverSandboxStatus};
+
+    #[test]
+    fn the_log_tells_snapshots_apart_by_all_that_the_gateway_reads_of_them() {
+        let condition = |status: &str| DriverCondition {
+            r#type: "Ready".into(),
+            status: status.into(),
+            reason: "Because".into(),
+            message: "in other words each time".into(),
+            ..Default::default()
+        };
+        let snapshot = |desired: Desired, workload: Workload, deleting, ready: &str| DriverSandbox {
+            origin: Some(SnapshotOrigin {
+                resource_version: "7".into(),
+                desired: desired.into(),
+                workload: workload.into(),
+                ..Default::default()
+            }),
+            status: Some(DriverSandboxStatus { deleting, conditions: vec![condition(ready)], ..Default::default() }),
+            ..Default::default()
+        };
+        for (sandbox, expected) in [
+            (snapshot(Desired::Running, Workload::Present, false, "True"), "on,pod,Ready=True/Because"),
+            (snapshot(Desired::Running, Workload::Present, false, "False"), "on,pod,Ready=False/Because"),
+            (snapshot(Desired::Off, Workload::Absent, true, "True"), "off,no-pod,deleting,Ready=True/Because"),
+            (snapshot(Desired::Off, Workload::Unknown, false, "True"), "off,?,Ready=True/Because"),
+            (DriverSandbox::default(), "?,?"),
+        ] {
+            assert_eq!(says(&sandbox), expected);
+        }
+    }
 
     #[test]
     fn an_event_concerns_the_sandbox_whose_resource_or_pod_it_names() {

@@ -31,15 +31,17 @@ pub enum Effect {
 
 /// Judges the report that `instance_id` has exited with `code`.
 ///
-/// While a row is Starting, the instance id that it stores is the tombstone of the run before: a report of that one is
-/// late, a report of any other is of the run that comes up.
+/// While a row is Starting, the instance id that it stores is the tombstone of the last run that was Ready: a report of that
+/// one is late. Runs that ended before they were Ready have no tombstone, so with the remedy `exit-needs-a-session` a report
+/// must be of the run whose session the start has seen; before it, a report of any other run was of the one that comes up.
 pub fn effect(row: &Sandbox, instance_id: &str, code: i32, remedies: Remedies) -> Effect {
     use SandboxPhase::*;
     let status = row.status.as_ref();
     let stored = status.map_or("", |s| &s.main_process_instance_id);
     let of_this_run = match row.phase() {
         Starting if remedies.has(Remedy::StartingIgnoresExits) => false,
-        Starting => stored != instance_id || !remedies.has(Remedy::ExitTombstone),
+        Starting if stored == instance_id && remedies.has(Remedy::ExitTombstone) => false,
+        Starting => is_of_the_start(row, instance_id) || !remedies.has(Remedy::ExitNeedsASession),
         _ => stored == instance_id,
     };
     match row.phase() {
@@ -59,6 +61,12 @@ pub fn effect(row: &Sandbox, instance_id: &str, code: i32, remedies: Remedies) -
         _ if code == 0 => Effect::Completed,
         _ => Effect::Failed,
     }
+}
+
+/// Has this run had a session since the start? Only a start that waits for its configuration has noted whose it was.
+fn is_of_the_start(row: &Sandbox, instance_id: &str) -> bool {
+    let admission = row.status.as_ref().and_then(|s| s.configuration_admission.as_ref());
+    !row.admission_is_open() || admission.is_some_and(|a| a.instance_id == instance_id)
 }
 
 fn policy(row: &Sandbox) -> &str {
@@ -114,7 +122,8 @@ impl Gateway {
 mod tests {
     use SandboxPhase::*;
 
-    use crate::pb::openshell::{Provisioning as Attempt, SandboxSpec};
+    use crate::gateway::record::{ADMISSION_ACCEPTED, ADMISSION_PENDING, ADMISSION_REJECTED};
+    use crate::pb::openshell::{ConfigurationAdmission, Provisioning as Attempt, SandboxSpec};
 
     use super::*;
 
@@ -162,6 +171,28 @@ mod tests {
         );
         let mutant = merged().with(Remedy::StartingIgnoresExits);
         assert_eq!(effect(&starting, "i2", 3, mutant), Effect::Ignored, "the mutant loses the new run's exit");
+    }
+
+    #[test]
+    fn a_start_that_waits_for_its_configuration_is_ended_by_the_run_it_has_heard_of() {
+        let mut starting = row(Starting, "Starting");
+        let fixed = merged().with(Remedy::ExitNeedsASession);
+        let admission = |instance: &str, state: &str| {
+            Some(ConfigurationAdmission { instance_id: instance.into(), state: state.into(), ..Default::default() })
+        };
+        for (name, admission, instance, before, with_it) in [
+            ("nobody has come yet", admission("fence", ADMISSION_PENDING), "i2", Effect::Failed, Effect::Ignored),
+            ("the run that has", admission("i3", ADMISSION_PENDING), "i3", Effect::Failed, Effect::Failed),
+            ("one that was never Ready", admission("i3", ADMISSION_PENDING), "i2", Effect::Failed, Effect::Ignored),
+            ("the tombstone", admission("i1", ADMISSION_PENDING), "i1", Effect::Ignored, Effect::Ignored),
+            ("refused its configuration", admission("i3", ADMISSION_REJECTED), "i2", Effect::Failed, Effect::Ignored),
+            ("accepted", admission("i3", ADMISSION_ACCEPTED), "i2", Effect::Failed, Effect::Failed),
+            ("an automatic restart asks nobody", None, "i2", Effect::Failed, Effect::Failed),
+        ] {
+            starting.status_mut().configuration_admission = admission;
+            assert_eq!(effect(&starting, instance, 3, merged()), before, "{name}, as reported");
+            assert_eq!(effect(&starting, instance, 3, fixed), with_it, "{name}");
+        }
     }
 
     #[test]

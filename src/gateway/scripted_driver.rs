@@ -63,6 +63,16 @@ pub struct Answered {
     pub name: String,
     /// With which code.
     pub code: Code,
+    /// The lifecycle epoch that a stop or start was asked for; 0 is none, as it is for all others.
+    pub lifecycle_epoch: u64,
+}
+
+/// Whom a call is about.
+#[derive(Clone, Copy, Default)]
+struct About<'a> {
+    id: &'a str,
+    name: &'a str,
+    lifecycle_epoch: u64,
 }
 
 impl Default for ScriptedDriver {
@@ -153,10 +163,10 @@ impl ScriptedDriver {
     async fn answer<T>(
         &self,
         call: Call,
-        id: &str,
-        name: &str,
+        about: About<'_>,
         otherwise: impl FnOnce(&mut State, Option<String>) -> Result<T, Status>,
     ) -> Result<Response<T>, Status> {
+        let About { id, name, lifecycle_epoch } = about;
         let answer = self.change(|state| {
             if !id.is_empty() && !name.is_empty() {
                 state.ids.insert(name.into(), id.into());
@@ -173,7 +183,7 @@ impl ScriptedDriver {
             answer => otherwise(&mut self.lock(), answer.and_then(|a| a.identity)),
         };
         let code = result.as_ref().map_or_else(Status::code, |_| Code::Ok);
-        self.change(|state| state.calls.push(Answered { call, name: name.into(), code }));
+        self.change(|state| state.calls.push(Answered { call, name: name.into(), code, lifecycle_epoch }));
         result.map(Response::new)
     }
 
@@ -279,7 +289,8 @@ impl ComputeDriver for ScriptedDriver {
 
     async fn get_sandbox(&self, r: Request<GetSandboxRequest>) -> Result<Response<GetSandboxResponse>, Status> {
         let r = r.into_inner();
-        self.answer(Call::Get, &r.sandbox_id, &r.sandbox_name, |state, _| match state.truth.get(&r.sandbox_id) {
+        let about = About { id: &r.sandbox_id, name: &r.sandbox_name, ..Default::default() };
+        self.answer(Call::Get, about, |state, _| match state.truth.get(&r.sandbox_id) {
             Some(sandbox) => Ok(GetSandboxResponse { sandbox: Some(sandbox.clone()) }),
             None => Err(Status::not_found(format!("sandbox {} not found", r.sandbox_name))),
         })
@@ -290,7 +301,7 @@ impl ComputeDriver for ScriptedDriver {
         &self,
         _: Request<ListSandboxesRequest>,
     ) -> Result<Response<ListSandboxesResponse>, Status> {
-        self.answer(Call::List, "", "", |state, _| {
+        self.answer(Call::List, About::default(), |state, _| {
             Ok(ListSandboxesResponse { sandboxes: state.truth.values().cloned().collect() })
         })
         .await
@@ -302,7 +313,8 @@ impl ComputeDriver for ScriptedDriver {
     ) -> Result<Response<CreateSandboxResponse>, Status> {
         let sandbox = r.into_inner().sandbox.unwrap_or_default();
         let made = format!("scripted://{}", sandbox.name);
-        self.answer(Call::Create, &sandbox.id, &sandbox.name, |_, identity| {
+        let about = About { id: &sandbox.id, name: &sandbox.name, ..Default::default() };
+        self.answer(Call::Create, about, |_, identity| {
             Ok(CreateSandboxResponse { runtime_identity: identity.unwrap_or(made) })
         })
         .await
@@ -310,13 +322,15 @@ impl ComputeDriver for ScriptedDriver {
 
     async fn stop_sandbox(&self, r: Request<StopSandboxRequest>) -> Result<Response<StopSandboxResponse>, Status> {
         let r = r.into_inner();
-        self.answer(Call::Stop, &r.sandbox_id, &r.sandbox_name, |_, _| Ok(StopSandboxResponse {})).await
+        let about = About { id: &r.sandbox_id, name: &r.sandbox_name, lifecycle_epoch: r.lifecycle_epoch };
+        self.answer(Call::Stop, about, |_, _| Ok(StopSandboxResponse {})).await
     }
 
     async fn start_sandbox(&self, r: Request<StartSandboxRequest>) -> Result<Response<StartSandboxResponse>, Status> {
         let r = r.into_inner();
         let made = format!("scripted://{}", r.sandbox_name);
-        self.answer(Call::Start, &r.sandbox_id, &r.sandbox_name, |_, identity| {
+        let about = About { id: &r.sandbox_id, name: &r.sandbox_name, lifecycle_epoch: r.lifecycle_epoch };
+        self.answer(Call::Start, about, |_, identity| {
             Ok(StartSandboxResponse { runtime_identity: identity.unwrap_or(made) })
         })
         .await
@@ -327,7 +341,8 @@ impl ComputeDriver for ScriptedDriver {
         r: Request<DeleteSandboxRequest>,
     ) -> Result<Response<DeleteSandboxResponse>, Status> {
         let r = r.into_inner();
-        self.answer(Call::Delete, &r.sandbox_id, &r.sandbox_name, |state, _| {
+        let about = About { id: &r.sandbox_id, name: &r.sandbox_name, ..Default::default() };
+        self.answer(Call::Delete, about, |state, _| {
             Ok(DeleteSandboxResponse { deleted: state.truth.shift_remove(&r.sandbox_id).is_some() })
         })
         .await

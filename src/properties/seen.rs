@@ -104,20 +104,29 @@ pub(super) fn start_from_stopped_is_accepted() -> Statement {
     })
 }
 
-/// I13.
+/// What a snapshot tells the gateway: conditions and the like, operation and phase of the marker.
+type Said<'a> = [Option<&'a str>; 3];
+
+/// I13. An older snapshot that says the same as the newest one is no step back: what moves the row is something else that has
+/// changed meanwhile, as that its session is gone.
 pub(super) fn causal_order() -> Statement {
     Statement::new(|entries| {
         let (mut tally, mut snapshots) = (Tally::default(), Snapshots::default());
-        // By sandbox id: the highest version of the resource that reached the gateway, and the one being applied, if older.
-        let mut newest: BTreeMap<&str, u64> = BTreeMap::new();
+        // By sandbox id: the highest version of the resource that reached the gateway, with what it said; and the one being
+        // applied, if it is older and says something else.
+        let mut newest: BTreeMap<&str, (u64, Said<'_>)> = BTreeMap::new();
         let mut older = None;
         for e in entries {
             if let Some(sent) = snapshots.received(e) {
                 let version = sent.field("resource_version").and_then(|v| v.parse::<u64>().ok());
                 let (Some(version), Some(id)) = (version, sent.field("sandbox_id")) else { continue };
-                let known = newest.entry(id).or_insert(version);
-                older = (version < *known).then_some((id, sent.id));
-                *known = version.max(*known);
+                let said = ["says", "operation", "bootstrap_phase"].map(|field| sent.field(field));
+                let known = newest.entry(id).or_insert((version, said));
+                let is_same = said[0].is_some() && said == known.1;
+                older = (version < known.0 && !is_same).then_some((id, sent.id));
+                if version >= known.0 {
+                    *known = (version, said);
+                }
                 tally.judged();
             } else if let Some(c) = Change::of(e)
                 && c.by == "snapshot"

@@ -43,6 +43,16 @@ fn trace(words: &str) -> Vec<Entry> {
                 "snapshot sent",
                 &[("operation", op), ("sandbox_name", "demo"), ("sandbox_id", "id"), ("resource_version", version)],
             ),
+            ["sent", op, version, says] => log(
+                "snapshot sent",
+                &[
+                    ("operation", op),
+                    ("sandbox_name", "demo"),
+                    ("sandbox_id", "id"),
+                    ("resource_version", version),
+                    ("says", says),
+                ],
+            ),
             ["exits", phase, admits, deadline] => log(
                 "row exits phase=..",
                 &[
@@ -400,6 +410,11 @@ fn an_older_snapshot_moves_nothing_after_a_newer_one() {
             ("sent stop 7; sent stop 5; got; got; Stopped>Provisioning!; end", "4"),
             ("sent stop 7; sent stop 5; got; Stopped>Provisioning!; got; end", "+"),
             ("sent stop 7; sent stop 5; got; got; Stopped>Starting; end", "+"),
+            // what it says is what the newest one says: something else has changed
+            ("sent stop 7 Ready; sent stop 5 Ready; got; got; Ready>Provisioning!; end", "+"),
+            ("sent stop 7 Ready; sent stop 5 Starting; got; got; Ready>Provisioning!; end", "4"),
+            ("sent stop 7 Ready; sent start 5 Ready; got; got; Ready>Provisioning!; end", "4"),
+            ("sent stop 7 Ready; sent stop 5 Starting; sent stop 5 Ready; got; got; got; Ready>Provisioning!; end", "+"),
         ],
     );
 }

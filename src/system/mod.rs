@@ -143,6 +143,7 @@ const SCENARIOS: &[Builtin] = scenarios!(
     "eviction-behind-a-session",
     "eviction-mid-start",
     "eviction-mid-stop",
+    "exit-before-ready-hits-next-run",
     "last-event-lost-to-cas",
     "late-bootstrap-completion-erases-stop",
     "late-create-snapshot-after-stopped",

@@ -108,9 +108,11 @@ async fn a_stop_or_delete_at_another_replica_is_not_undone_by_the_restart_that_i
         assert_eq!(starts(&rig), 0, "the start is still under way");
         rig.driver.release("slow");
         settle().await;
-        let calls: Vec<_> = rig.driver.calls().iter().map(|c| c.call).collect();
-        let undone = if deletes { Call::Delete } else { Call::Stop };
-        assert_eq!(calls[calls.len() - 2..], [Call::Start, undone]);
+        let calls = rig.driver.calls();
+        let [.., start, undone] = &calls[..] else { panic!("{calls:?}") };
+        assert_eq!((start.call, undone.call), (Call::Start, if deletes { Call::Delete } else { Call::Stop }));
+        assert!(start.lifecycle_epoch > 0, "a start is an operation");
+        assert_eq!(undone.lifecycle_epoch, 0, "what undoes it is none: the epoch is that of who overtook it");
     }
 }
 

@@ -27,6 +27,9 @@ type Meddle = Arc<Mutex<Option<Box<dyn FnMut(&str, &ApiServer) -> Option<u16> + 
 
 pub(super) const NEVER: u16 = 0;
 
+/// The options of each deletion, with the request in short.
+type Deletions = Arc<Mutex<Vec<(String, Value)>>>;
+
 pub(super) struct Cluster {
     pub(super) api: ApiServer,
     pub(super) driver: ComputeDriverClient<Channel>,
@@ -35,6 +38,7 @@ pub(super) struct Cluster {
     pub(super) resource: &'static str,
     pub(super) version: &'static str,
     requests: Arc<Mutex<Vec<String>>>,
+    deletions: Deletions,
     meddle: Meddle,
     /// They end with the cluster.
     _tasks: JoinSet<()>,
@@ -73,8 +77,8 @@ impl Cluster {
         tasks.spawn(kubelet(others));
 
         let requests = Arc::new(Mutex::new(Vec::new()));
-        let meddle = Meddle::default();
-        let client = recorded(api.as_client("driver"), requests.clone(), meddle.clone());
+        let (deletions, meddle) = (Deletions::default(), Meddle::default());
+        let client = recorded(api.as_client("driver"), requests.clone(), deletions.clone(), meddle.clone());
         let (near, far) = tokio::io::duplex(1 << 16);
         let incoming = tokio_stream::once(Ok::<_, io::Error>(far)).chain(futures::stream::pending());
         let config = Config::new("gw", mode, remedies);
@@ -86,7 +90,7 @@ impl Cluster {
         });
         let channel = Endpoint::from_static("http://driver").connect_with_connector_lazy(connector);
         let driver = ComputeDriverClient::new(channel);
-        Cluster { api, driver, namespace, resource, version, requests, meddle, _tasks: tasks }
+        Cluster { api, driver, namespace, resource, version, requests, deletions, meddle, _tasks: tasks }
     }
 
     pub(super) async fn v1beta1(mode: Mode) -> Cluster {
@@ -96,6 +100,11 @@ impl Cluster {
     /// The driver's requests since the last call, without repeated polls.
     pub(super) fn requests(&self) -> Vec<String> {
         without_polls(std::mem::take(&mut self.requests.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// What the driver deleted, with the options that it gave.
+    pub(super) fn deletions(&self) -> Vec<(String, Value)> {
+        std::mem::take(&mut self.deletions.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(super) async fn create(&mut self) -> Result<String, tonic::Status> {
@@ -199,13 +208,17 @@ impl Cluster {
 }
 
 /// A client whose requests are written down, and may be meddled with, before the server sees them.
-fn recorded(api: ApiServer, log: Arc<Mutex<Vec<String>>>, meddle: Meddle) -> Client {
+fn recorded(api: ApiServer, log: Arc<Mutex<Vec<String>>>, deletions: Deletions, meddle: Meddle) -> Client {
     let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-        let (api, log, meddle) = (api.clone(), log.clone(), meddle.clone());
+        let (api, log, deletions, meddle) = (api.clone(), log.clone(), deletions.clone(), meddle.clone());
         async move {
             let (head, body) = request.into_parts();
             let body = body.collect().await?.to_bytes();
-            let line = line(&head, &serde_json::from_slice(&body).unwrap_or_default());
+            let value = serde_json::from_slice(&body).unwrap_or_default();
+            let line = line(&head, &value);
+            if head.method == http::Method::DELETE {
+                deletions.lock().unwrap_or_else(PoisonError::into_inner).push((line.clone(), value));
+            }
             log.lock().unwrap_or_else(PoisonError::into_inner).push(line.clone());
             let refused = match meddle.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
                 Some(meddle) => meddle(&line, &api),
