@@ -76,6 +76,35 @@ async fn the_sweep_removes_a_running_row_without_compute_after_the_grace() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_sweep_asks_again_before_it_settles_a_row_that_was_not_listed() {
+    // A row that is older than the grace, and that the list leaves out; so the sweep asks for it alone.
+    let back = r#"{"wait": "back", "truth": {"name": "demo", "conditions": ["Ready=False/PodFailed"]}}"#;
+    for (answer, then) in [
+        (r#"{"answer": "get", "wait": "asked"}"#, "there after all"),
+        (r#"{"answer": "get", "wait": "asked", "code": "UNAVAILABLE"}"#, "not known"),
+        (r#"{"answer": "get", "wait": "asked", "code": "NOT_FOUND"}"#, "gone"),
+    ] {
+        let mut rig = Setup::as_reported().run(&[back, answer].join("\n"));
+        drop(rig.ready().await);
+        rig.until("Provisioning").await;
+        sleep(Duration::from_secs(362)).await;
+        assert!(!rig.gone().await, "{then}: nobody has answered yet");
+        rig.driver.release("back");
+        settle().await;
+        rig.driver.release("asked");
+        settle().await;
+        match then {
+            "there after all" => assert_eq!(rig.log.changes().last().unwrap(), "Provisioning>Error sweep"),
+            "not known" => {
+                assert_eq!(rig.phase().await, "Provisioning");
+                assert!(rig.log.text().contains("the sweep ended early"));
+            }
+            _ => assert!(rig.gone().await),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_sweep_finds_the_row_without_compute_among_others_that_have_theirs() {
     let other = r#"{"on": "create#2", "sandbox": {"name": "other", "conditions": ["Ready=True/DependenciesReady"]}}"#;
     let mut rig = Setup::as_reported().run(other);
