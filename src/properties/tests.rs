@@ -414,7 +414,10 @@ fn an_older_snapshot_moves_nothing_after_a_newer_one() {
             ("sent stop 7 Ready; sent stop 5 Ready; got; got; Ready>Provisioning!; end", "+"),
             ("sent stop 7 Ready; sent stop 5 Starting; got; got; Ready>Provisioning!; end", "4"),
             ("sent stop 7 Ready; sent start 5 Ready; got; got; Ready>Provisioning!; end", "4"),
-            ("sent stop 7 Ready; sent stop 5 Starting; sent stop 5 Ready; got; got; got; Ready>Provisioning!; end", "+"),
+            (
+                "sent stop 7 Ready; sent stop 5 Starting; sent stop 5 Ready; got; got; got; Ready>Provisioning!; end",
+                "+",
+            ),
         ],
     );
 }

@@ -224,3 +224,19 @@ async fn a_delete_that_an_earlier_process_left_unfinished_is_not_driven_again_by
     assert_eq!(rig.phase().await, "Deleting");
     assert!(rig.driver.calls().iter().all(|c| c.call != Call::Delete), "documented so: a user's delete is asked for");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_delete_that_an_earlier_process_left_unfinished_is_driven_by_the_second_sweep_that_finds_it() {
+    let there = r#"{"truth": {"id": "1", "name": "demo", "conditions": ["Ready=True/DependenciesReady"]}}"#;
+    let setup = Setup::as_reported().with(&["sweep-redrives"]);
+    let _store = left_behind(&setup, SandboxPhase::Deleting);
+    let rig = setup.run(there);
+    let deletes = || rig.driver.calls().iter().filter(|c| c.call == Call::Delete).count();
+    let mut sweeps = Vec::new();
+    for _ in 0..4 {
+        settle().await;
+        sweeps.push((rig.driver.calls().iter().filter(|c| c.call == Call::Get).count(), deletes()));
+        sleep(Duration::from_secs(60)).await;
+    }
+    assert_eq!(sweeps, [(1, 0), (2, 1), (2, 1), (2, 1)], "reads and deletes after each sweep");
+}
