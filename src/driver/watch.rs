@@ -186,7 +186,7 @@ impl Origin {
     }
 }
 
-/// What the gateway can tell a snapshot by, for the log: two that say the same are one to it, whichever is older.
+/// What the gateway judges a snapshot by, besides its age, for the log: of two that say the same the older one is no step back.
 fn says(sandbox: &DriverSandbox) -> String {
     let origin = sandbox.origin.as_ref();
     let desired = match origin.map(SnapshotOrigin::desired) {
@@ -252,7 +252,7 @@ mod tests {
     use crate::pb::compute::{DriverCondition, DriverSandboxStatus};
 
     #[test]
-    fn the_log_tells_snapshots_apart_by_all_that_the_gateway_reads_of_them() {
+    fn the_log_tells_what_a_snapshot_says_of_compute_and_conditions() {
         let condition = |status: &str| DriverCondition {
             r#type: "Ready".into(),
             status: status.into(),
