@@ -80,6 +80,32 @@ fn compare(name: &str, options: &Options, faults: usize) -> usize {
     forked.iter().filter(|run| run.shared).count()
 }
 
+/// What `exhaust` and `choices` begin with asks for everything that could be pinned; who asks must change nothing.
+#[test]
+fn the_run_that_learns_all_choices_of_a_scenario_is_its_benign_run() {
+    let pool = pool();
+    let mut jobs = Vec::new();
+    for scenario in catalogue::all(&SYSTEM).expect("the built-in scenarios") {
+        if scenario.name.contains('@') {
+            // Another cluster for a script that is compared anyway.
+            continue;
+        }
+        let benign = Job::new(&SYSTEM, scenario, &Options::new(), Source::Benign, Pins::default());
+        jobs.extend([Job { learn: true, ..benign.clone() }, benign]);
+    }
+    let count = jobs.len() / 2;
+    let runs = runs(&pool, jobs.into_iter());
+    let mut compared = 0;
+    for learnt in runs.iter().filter(|run| run.job.learn) {
+        let id = learnt.job.id().to_string();
+        let plain = runs.iter().find(|run| !run.job.learn && run.job.id().to_string() == id).expect("the same, plain");
+        let differ = || report::difference(&learnt.entries, &plain.entries);
+        assert!(learnt.report.trace_hash == plain.report.trace_hash, "{id}: {}", differ());
+        compared += 1;
+    }
+    assert!(compared == count && count > 50, "{compared} of {count}");
+}
+
 #[test]
 fn a_fault_in_a_run_that_shares_its_beginning_does_what_it_does_in_its_own() {
     for (name, options) in [
@@ -88,6 +114,8 @@ fn a_fault_in_a_run_that_shares_its_beginning_does_what_it_does_in_its_own() {
         ("late-stop-snapshot-after-stopped", Options::as_reported()),
         ("session-elsewhere-than-its-create", Options::new()),
         ("node-lost-while-ready", Options::as_reported()),
+        // Its script slows calls down.
+        ("stop-restart-stop-under-slow-readiness", Options::new()),
     ] {
         let shared = compare(name, &options, 1);
         assert!(shared > SAMPLE / 2, "{name}: {shared} runs shared their beginning");

@@ -245,6 +245,9 @@ impl Choices {
     /// From now on every delay asked for whose key is `prefix`, or goes on behind it with `/` or `#`, is `by`, unless it
     /// is pinned. The newest rule that fits counts; `Duration::ZERO` ends a rule. For scripts: no fault, no draw.
     ///
+    /// Not delays whose keys go on behind a number (`call/driver/GET/pods/demo#1/reply`): they come on top of the one that is
+    /// slowed, and many runs do not ask for them.
+    ///
     /// ```
     /// # use photofinish_sim::choices::{Choices, DelaySpec};
     /// # use photofinish_sim::gate::ITEM_DELAY;
@@ -418,6 +421,9 @@ impl State {
     }
     /// The newest rule of [`Choices::slow`] that fits.
     fn slowed(&self, key: &str) -> Option<Duration> {
+        if key.rsplit_once('#').is_some_and(|(_, behind)| behind.contains('/')) {
+            return None;
+        }
         let fits =
             |prefix: &str| key.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '#']));
         self.slow.iter().rev().find(|(prefix, _)| fits(prefix)).map(|(_, by)| *by)

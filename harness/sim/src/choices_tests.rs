@@ -228,6 +228,7 @@ fn slowed_delays_are_as_long_as_the_newest_rule_says_unless_they_are_pinned() {
     assert_eq!(choices.delay("call/a/GET/pods#1", &never), secs(2));
     assert_eq!(choices.delay("call/a/PUT/pods#1", &never), secs(1));
     assert_eq!(choices.delay("call/ab/PUT/pods#1", &never), Duration::ZERO);
+    assert_eq!(choices.delay("call/a/GET/pods#1/reply", &never), Duration::ZERO, "slowed once, not twice");
     assert_eq!(choices.delay("call/a/GET/pods#3", &never), Duration::from_millis(5));
     choices.slow("call/a", secs(60));
     assert_eq!(choices.delay("call/a/GET/pods#4", &never), secs(60), "the newest, and beyond what is drawn");
