@@ -73,10 +73,16 @@ fn policy(row: &Sandbox) -> &str {
     row.spec.as_ref().map_or("", |s| &s.restart_policy)
 }
 
-fn apply(row: &mut Sandbox, effect: Effect, code: i32, now_ms: i64) {
+fn apply(row: &mut Sandbox, effect: Effect, instance_id: &str, code: i32, now_ms: i64, remedies: Remedies) {
     match effect {
         Effect::Ignored => return,
-        Effect::Restart => return restart::schedule(row, code, now_ms),
+        Effect::Restart => {
+            // The run that is made up for may never have been Ready: without this no tombstone tells its next report.
+            if row.phase() == SandboxPhase::Starting && remedies.has(Remedy::ExitNeedsASession) {
+                row.status_mut().main_process_instance_id = instance_id.into();
+            }
+            return restart::schedule(row, code, now_ms);
+        }
         Effect::Completed => row.set_phase(
             SandboxPhase::Completed,
             "False",
@@ -109,7 +115,8 @@ impl Gateway {
             if effect == Effect::Ignored {
                 return Ok(());
             }
-            let change = |row: &mut Sandbox| apply(row, effect, code, self.rows.now_ms());
+            let (now_ms, remedies) = (self.rows.now_ms(), self.config.remedies);
+            let change = |row: &mut Sandbox| apply(row, effect, instance_id, code, now_ms, remedies);
             match self.rows.update(By::Exit, "exit", id, row.version(), change) {
                 Err(StoreError::Conflict { .. }) if attempt < ATTEMPTS => {}
                 written => return written.map(drop),
@@ -200,7 +207,7 @@ mod tests {
         for (code, phase, reason) in [(0, Completed, MAIN_PROCESS_COMPLETED), (137, Error, MAIN_PROCESS_FAILED)] {
             let mut r = row(Ready, "DependenciesReady");
             let e = effect(&r, "i1", code, merged());
-            apply(&mut r, e, code, 0);
+            apply(&mut r, e, "i1", code, 0, merged());
             assert_eq!((r.phase(), r.ready_reason()), (phase, reason));
             assert_eq!(r.status.as_ref().unwrap().exit_code, Some(code));
             assert_eq!(effect(&r, "i1", code, merged()), Effect::Ignored, "a duplicate changes nothing");
@@ -218,16 +225,33 @@ mod tests {
             let mut r = row(Ready, "DependenciesReady");
             r.spec = Some(SandboxSpec { restart_policy: policy.into(), ..Default::default() });
             assert_eq!(effect(&r, "i1", code, merged()), expected, "{policy} {code}");
-            apply(&mut r, expected, code, 1_000);
+            apply(&mut r, expected, "i1", code, 1_000, merged());
             assert_eq!(r.is_automatic_restart(), expected == Effect::Restart, "{policy} {code}");
             assert_eq!(effect(&r, "i1", code, merged()), Effect::Ignored, "a duplicate changes nothing");
         }
     }
 
     #[test]
+    fn a_run_that_was_never_ready_is_made_up_for_once() {
+        let fixed = merged().with(Remedy::ExitNeedsASession);
+        for (remedies, again) in [(merged(), Effect::Restart), (fixed, Effect::Ignored)] {
+            let mut r = row(Starting, "Starting");
+            r.spec = Some(SandboxSpec { restart_policy: "Always".into(), ..Default::default() });
+            r.status_mut().configuration_admission = Some(ConfigurationAdmission {
+                instance_id: "i2".into(),
+                state: ADMISSION_PENDING.into(),
+                ..Default::default()
+            });
+            assert_eq!(effect(&r, "i2", 3, remedies), Effect::Restart);
+            apply(&mut r, Effect::Restart, "i2", 3, 1_000, remedies);
+            assert_eq!(effect(&r, "i2", 3, remedies), again, "its supervisor says so again");
+        }
+    }
+
+    #[test]
     fn an_infrastructure_error_keeps_its_reason_and_notes_the_code_once() {
         let mut r = row(Error, "PodFailed");
-        apply(&mut r, Effect::Noted, 1, 0);
+        apply(&mut r, Effect::Noted, "i1", 1, 0, merged());
         assert_eq!((r.phase(), r.ready_reason()), (Error, "PodFailed"));
         assert_eq!(effect(&r, "i1", 1, merged()), Effect::Ignored);
     }

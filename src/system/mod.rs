@@ -125,6 +125,7 @@ macro_rules! scenarios {
     };
 }
 const SCENARIOS: &[Builtin] = scenarios!(
+    "automatic-restart",
     "crash-after-every-write",
     "create-answer-lost",
     "create-answer-lost-and-unread",
@@ -166,6 +167,7 @@ const SCENARIOS: &[Builtin] = scenarios!(
     "start-recovers-stale-stopped",
     "start-while-regressed",
     "stop-acked-before-backend-at-rest",
+    "stop-meets-automatic-restart",
     "stop-meets-no-driver",
     "stop-meets-no-driver-and-no-pod",
     "stop-outruns-its-controller",

@@ -19,7 +19,7 @@ type Parsed = Result<Box<dyn Action>, Mistake>;
 pub(super) const ALL: &[Verb] = &[
     Verb {
         name: "create",
-        usage: "create: {NAME: {command: [WORD, ...], image: I, volume: 1Gi, env: {K: V}, wait: false, expect: CODE, within: 60s, retry: 2m}}",
+        usage: "create: {NAME: {command: [WORD, ...], image: I, volume: 1Gi, env: {K: V}, restart: Always, wait: false, expect: CODE, within: 60s, retry: 2m}}",
         sentence: "CreateSandbox; waits for the reply, which must be OK or as expected, unless told not to.",
         parse: create,
     },
@@ -182,6 +182,7 @@ fn create(node: &Node, scope: &mut Scope<'_>) -> Parsed {
         command: words(fields.required("command")?)?,
         image: text(fields.optional("image"))?,
         workspace_volume: text(fields.optional("volume"))?,
+        restart_policy: fields.optional("restart").map_or(Ok(String::new()), restart_policy)?,
         ..SandboxSpec::default()
     };
     if let Some(env) = fields.optional("env") {
@@ -203,6 +204,11 @@ fn create(node: &Node, scope: &mut Scope<'_>) -> Parsed {
     let retry = retry.map(Node::duration).transpose()?;
     fields.finish()?;
     Ok(Box::new(Operation { sandbox, call: Call::Create(request), wait, expect, message: None, within, retry }))
+}
+
+/// When a main process that has exited is run again.
+fn restart_policy(node: &Node) -> Result<String, Mistake> {
+    node.word("restart policy", ["Never", "OnFailure", "Always"]).map(|policy| policy.to_string())
 }
 
 fn operation(node: &Node, scope: &Scope<'_>, call: Call) -> Parsed {

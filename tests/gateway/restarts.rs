@@ -65,6 +65,31 @@ async fn an_exit_with_code_0_completes_a_sandbox_that_restarts_on_failure() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_run_that_ends_before_it_ever_was_ready_is_made_up_for_once() {
+    // Without the remedy its report, made once more, is one more exit, and the restart waits.
+    for (remedies, counted, started_at_once) in [(&[][..], 2, false), (&["exit-needs-a-session"], 1, true)] {
+        let mut rig = Setup::as_reported().with(remedies).run(READY);
+        let (id, mut supervisor) = ready(&mut rig, "OnFailure").await;
+        supervisor.exit(0).await;
+        drop(supervisor);
+        rig.start().await.unwrap();
+        let mut second = rig.supervise(&id, "i2").await.unwrap();
+        second.exit(3).await;
+        second.exit(3).await;
+        drop(second);
+        assert_eq!(rig.get().await.status.unwrap().restart_count, counted, "{remedies:?}");
+        assert_eq!(rig.phase().await, "Starting");
+        sleep(Duration::from_millis(800)).await;
+        assert_eq!(starts(&rig) == 2, started_at_once, "{remedies:?}: a start of the client, and one of the policy");
+        sleep(Duration::from_secs(2)).await;
+        assert_eq!(starts(&rig), 2);
+        // Nobody waits for a word on the configuration any more: that start is over.
+        let _third = rig.supervise(&id, "i3").await.unwrap();
+        assert_eq!(rig.phase().await, "Ready");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stop_in_the_backoff_ends_the_restarts() {
     let (mut rig, _, mut supervisor) = running("Always", "").await;
     supervisor.exit(0).await;

@@ -44,7 +44,7 @@ pub(super) struct ExhaustArgs {
     #[arg(long, value_name = "60s", value_parser = parse_limit)]
     time: Option<Duration>,
     /// Run so many of the alternatives that are left out as well, and compare each with the schedule that it is like.
-    #[arg(long, value_name = "N", default_value_t = 25)]
+    #[arg(long, value_name = "N", default_value_t = 100)]
     audit: usize,
     /// Run nothing but the benign run: count the schedules, and what is left out.
     #[arg(long)]
