@@ -113,6 +113,9 @@ remedies! {
     ExitNeedsASession = "exit-needs-a-session", RECOMMENDED,
         "While a start waits for its configuration, the exit of the run that has a session since counts; before, any but the last Ready run's.",
         "found by exhaust old-exit-report-hits-new-run: a run that ended before it was Ready ends the next one as well";
+    CleanUpSparesANewRun = "clean-up-spares-a-new-run", RECOMMENDED,
+        "The driver's reconciler deletes a supervisor Pod of another run than its resource's only if it finds it twice; before, at once.",
+        "found by exhaust eviction-mid-start@2: a start at another replica loses its Pod and waits for its deadline";
     SuspensionSaysWhy = "suspension-says-why", PROPOSED,
         "The driver notes on the resource why a lost dependency suspended it, and publishes that as a condition.",
         "NVIDIA/OpenShell#4371";

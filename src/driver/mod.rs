@@ -112,6 +112,7 @@ where
         config,
         kube: Kube::new(client),
         gates: LifecycleGates::default(),
+        strangers: reconcile::Strangers::default(),
         tasks: Mutex::new(JoinSet::new()),
     });
     let _tasks_end_with_the_server = AbortTasks(driver.clone());
@@ -125,6 +126,7 @@ struct Driver {
     config: Config,
     kube: Kube,
     gates: LifecycleGates,
+    strangers: reconcile::Strangers,
     /// Watches and completions; they end with the driver.
     tasks: Mutex<JoinSet<()>>,
 }

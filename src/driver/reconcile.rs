@@ -14,12 +14,17 @@ use crate::remedy::Remedy;
 use kube::api::{DeleteParams, Preconditions};
 use rules::{Action, Next, Seen, Wanted};
 
+pub(super) use strangers::Strangers;
+
 mod rules;
+mod strangers;
 
 impl Driver {
     /// One round over all sandboxes of this gateway, one after another. A failure concerns one sandbox only.
     pub(super) async fn reconcile(&self) -> Result<(), DriverError> {
-        for listed in self.find_all().await? {
+        let all = self.find_all().await?;
+        self.strangers.keep(|id| all.iter().any(|listed| listed.id() == id));
+        for listed in all {
             // Busy: an operation of this process is at it.
             let Some(_gate) = self.gates.try_enter(listed.id()) else { continue };
             if let Err(e) = self.reconcile_one(&listed).await {
@@ -78,7 +83,7 @@ impl Driver {
                 Change::of(markers::suspending_because(now_ms(), why)).run(version, false)
             }
             Action::FinishReleasing => {
-                self.delete_supervisor(sandbox.namespace(), sandbox.id()).await?;
+                self.delete_present_supervisor(sandbox).await?;
                 Change::of(markers::suspending(now_ms())).run(version, false)
             }
             Action::CompleteStop => {
@@ -95,8 +100,20 @@ impl Driver {
     }
 
     async fn delete_present_generation(&self, sandbox: &Sandbox) -> Result<(), DriverError> {
+        self.delete_present_supervisor(sandbox).await?;
         let generation = sandbox.annotation(names::GENERATION);
-        self.delete_generations(sandbox.namespace(), sandbox.id(), &[generation]).await
+        self.delete_secrets(sandbox.namespace(), sandbox.id(), &[generation]).await
+    }
+
+    /// Deletes the supervisor Pod of the run that the resource stands for. One of another run may be that of a start which
+    /// another driver is at and which the resource does not tell yet; one that is there a round later is left over.
+    async fn delete_present_supervisor(&self, sandbox: &Sandbox) -> Result<(), DriverError> {
+        let goes = |pod: &Pod| {
+            pod.annotation(names::GENERATION) == sandbox.annotation(names::GENERATION)
+                || !self.config.remedies.has(Remedy::CleanUpSparesANewRun)
+                || self.strangers.seen_again(sandbox.id(), pod.uid())
+        };
+        self.delete_supervisor_if(sandbox.namespace(), sandbox.id(), goes).await
     }
 
     /// Deletes the resource of a create that did not get on, unless it has changed since it was read.

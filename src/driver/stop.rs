@@ -130,8 +130,18 @@ impl Driver {
 
     /// Deletes the supervisor Pod, if there is one, and waits until it is gone.
     pub(super) async fn delete_supervisor(&self, namespace: &str, id: &str) -> Result<(), DriverError> {
+        self.delete_supervisor_if(namespace, id, |_| true).await
+    }
+
+    /// The same for a Pod that `goes`.
+    pub(super) async fn delete_supervisor_if(
+        &self,
+        namespace: &str,
+        id: &str,
+        goes: impl FnOnce(&Pod) -> bool,
+    ) -> Result<(), DriverError> {
         let name = names::supervisor_pod(id);
-        let Some(pod) = self.kube.get::<Pod>(PODS, Some(namespace), &name).await? else { return Ok(()) };
+        let Some(pod) = self.kube.get::<Pod>(PODS, Some(namespace), &name).await?.filter(goes) else { return Ok(()) };
         let params = DeleteParams {
             propagation_policy: Some(PropagationPolicy::Foreground),
             preconditions: Some(Preconditions { uid: Some(pod.uid().to_owned()), resource_version: None }),
@@ -165,6 +175,16 @@ impl Driver {
         generations: &[Option<&str>],
     ) -> Result<(), DriverError> {
         self.delete_supervisor(namespace, id).await?;
+        self.delete_secrets(namespace, id, generations).await
+    }
+
+    /// Deletes the Secrets of these generations.
+    pub(super) async fn delete_secrets(
+        &self,
+        namespace: &str,
+        id: &str,
+        generations: &[Option<&str>],
+    ) -> Result<(), DriverError> {
         for generation in generations.iter().flatten().filter(|g| !g.is_empty()) {
             self.kube.delete_if_there(SECRETS, namespace, &sandbox_secret(id, generation)).await?;
             self.kube.delete_if_there(SECRETS, namespace, &supervisor_secret(id, generation)).await?;

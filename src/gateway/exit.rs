@@ -41,7 +41,7 @@ pub fn effect(row: &Sandbox, instance_id: &str, code: i32, remedies: Remedies) -
     let of_this_run = match row.phase() {
         Starting if remedies.has(Remedy::StartingIgnoresExits) => false,
         Starting if stored == instance_id && remedies.has(Remedy::ExitTombstone) => false,
-        Starting => is_of_the_start(row, instance_id) || !remedies.has(Remedy::ExitNeedsASession),
+        Starting => has_a_session(row, instance_id) || !remedies.has(Remedy::ExitNeedsASession),
         _ => stored == instance_id,
     };
     match row.phase() {
@@ -63,26 +63,22 @@ pub fn effect(row: &Sandbox, instance_id: &str, code: i32, remedies: Remedies) -
     }
 }
 
-/// Has this run had a session since the start? Only a start that waits for its configuration has noted whose it was.
-fn is_of_the_start(row: &Sandbox, instance_id: &str) -> bool {
+/// Has this run had a session since the start? Only a start that waits for its configuration has noted whose it was. A run
+/// that an automatic restart has brought up makes the row Ready by its session, so until then none has had one.
+fn has_a_session(row: &Sandbox, instance_id: &str) -> bool {
     let admission = row.status.as_ref().and_then(|s| s.configuration_admission.as_ref());
-    !row.admission_is_open() || admission.is_some_and(|a| a.instance_id == instance_id)
+    let noted = !row.admission_is_open() || admission.is_some_and(|a| a.instance_id == instance_id);
+    noted && !row.is_automatic_restart()
 }
 
 fn policy(row: &Sandbox) -> &str {
     row.spec.as_ref().map_or("", |s| &s.restart_policy)
 }
 
-fn apply(row: &mut Sandbox, effect: Effect, instance_id: &str, code: i32, now_ms: i64, remedies: Remedies) {
+fn apply(row: &mut Sandbox, effect: Effect, code: i32, now_ms: i64) {
     match effect {
         Effect::Ignored => return,
-        Effect::Restart => {
-            // The run that is made up for may never have been Ready: without this no tombstone tells its next report.
-            if row.phase() == SandboxPhase::Starting && remedies.has(Remedy::ExitNeedsASession) {
-                row.status_mut().main_process_instance_id = instance_id.into();
-            }
-            return restart::schedule(row, code, now_ms);
-        }
+        Effect::Restart => return restart::schedule(row, code, now_ms),
         Effect::Completed => row.set_phase(
             SandboxPhase::Completed,
             "False",
@@ -115,8 +111,7 @@ impl Gateway {
             if effect == Effect::Ignored {
                 return Ok(());
             }
-            let (now_ms, remedies) = (self.rows.now_ms(), self.config.remedies);
-            let change = |row: &mut Sandbox| apply(row, effect, instance_id, code, now_ms, remedies);
+            let change = |row: &mut Sandbox| apply(row, effect, code, self.rows.now_ms());
             match self.rows.update(By::Exit, "exit", id, row.version(), change) {
                 Err(StoreError::Conflict { .. }) if attempt < ATTEMPTS => {}
                 written => return written.map(drop),
@@ -194,7 +189,6 @@ mod tests {
             ("the tombstone", admission("i1", ADMISSION_PENDING), "i1", Effect::Ignored, Effect::Ignored),
             ("refused its configuration", admission("i3", ADMISSION_REJECTED), "i2", Effect::Failed, Effect::Ignored),
             ("accepted", admission("i3", ADMISSION_ACCEPTED), "i2", Effect::Failed, Effect::Failed),
-            ("an automatic restart asks nobody", None, "i2", Effect::Failed, Effect::Failed),
         ] {
             starting.status_mut().configuration_admission = admission;
             assert_eq!(effect(&starting, instance, 3, merged()), before, "{name}, as reported");
@@ -203,11 +197,28 @@ mod tests {
     }
 
     #[test]
+    fn while_a_run_is_made_up_for_no_exit_counts() {
+        let fixed = merged().with(Remedy::ExitNeedsASession);
+        let mut restarting = row(Starting, "Starting");
+        (restarting.status_mut().restart_count, restarting.status_mut().exit_code) = (1, Some(1));
+        // Before the claim an admission may be there still, of the run that has ended; after it there is none.
+        let ended =
+            ConfigurationAdmission { instance_id: "i2".into(), state: ADMISSION_PENDING.into(), ..Default::default() };
+        for admission in [None, Some(ended)] {
+            restarting.status_mut().configuration_admission = admission;
+            for (instance, before) in [("i1", Effect::Ignored), ("i2", Effect::Failed), ("i3", Effect::Failed)] {
+                assert_eq!(effect(&restarting, instance, 3, merged()), before, "{instance}, as reported");
+                assert_eq!(effect(&restarting, instance, 3, fixed), Effect::Ignored, "{instance}");
+            }
+        }
+    }
+
+    #[test]
     fn code_0_completes_and_any_other_fails() {
         for (code, phase, reason) in [(0, Completed, MAIN_PROCESS_COMPLETED), (137, Error, MAIN_PROCESS_FAILED)] {
             let mut r = row(Ready, "DependenciesReady");
             let e = effect(&r, "i1", code, merged());
-            apply(&mut r, e, "i1", code, 0, merged());
+            apply(&mut r, e, code, 0);
             assert_eq!((r.phase(), r.ready_reason()), (phase, reason));
             assert_eq!(r.status.as_ref().unwrap().exit_code, Some(code));
             assert_eq!(effect(&r, "i1", code, merged()), Effect::Ignored, "a duplicate changes nothing");
@@ -225,7 +236,7 @@ mod tests {
             let mut r = row(Ready, "DependenciesReady");
             r.spec = Some(SandboxSpec { restart_policy: policy.into(), ..Default::default() });
             assert_eq!(effect(&r, "i1", code, merged()), expected, "{policy} {code}");
-            apply(&mut r, expected, "i1", code, 1_000, merged());
+            apply(&mut r, expected, code, 1_000);
             assert_eq!(r.is_automatic_restart(), expected == Effect::Restart, "{policy} {code}");
             assert_eq!(effect(&r, "i1", code, merged()), Effect::Ignored, "a duplicate changes nothing");
         }
@@ -243,7 +254,7 @@ mod tests {
                 ..Default::default()
             });
             assert_eq!(effect(&r, "i2", 3, remedies), Effect::Restart);
-            apply(&mut r, Effect::Restart, "i2", 3, 1_000, remedies);
+            apply(&mut r, Effect::Restart, 3, 1_000);
             assert_eq!(effect(&r, "i2", 3, remedies), again, "its supervisor says so again");
         }
     }
@@ -251,7 +262,7 @@ mod tests {
     #[test]
     fn an_infrastructure_error_keeps_its_reason_and_notes_the_code_once() {
         let mut r = row(Error, "PodFailed");
-        apply(&mut r, Effect::Noted, "i1", 1, 0, merged());
+        apply(&mut r, Effect::Noted, 1, 0);
         assert_eq!((r.phase(), r.ready_reason()), (Error, "PodFailed"));
         assert_eq!(effect(&r, "i1", 1, merged()), Effect::Ignored);
     }

@@ -164,6 +164,7 @@ const SCENARIOS: &[Builtin] = scenarios!(
     "slow-start-is-driven-once",
     "stale-suspended-masks-ready",
     "start-dies-with-its-gateway",
+    "start-meets-a-clean-up",
     "start-recovers-stale-stopped",
     "start-while-regressed",
     "stop-acked-before-backend-at-rest",

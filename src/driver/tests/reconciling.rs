@@ -2,8 +2,10 @@
 use super::cluster::{Cluster, ID, managed};
 use crate::driver::{markers, names};
 use crate::pb::compute::{WatchSandboxesEvent, WatchSandboxesRequest};
+use crate::remedy::Remedies;
 use kube::Api;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, PostParams};
+use photofinish_apiserver::SandboxVersions;
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -191,6 +193,35 @@ async fn companions_of_a_suspended_sandbox_are_cleaned_up() {
     let _watch = cluster.open().await;
     assert!(cluster.object("pods", &names::supervisor_pod(ID)).is_none());
     assert!(cluster.api.store().list("secrets", "os-team").is_empty());
+}
+
+/// A start at another driver makes it before it writes to the resource; a start that died leaves it behind.
+#[tokio::test(start_paused = true)]
+async fn a_supervisor_pod_of_another_run_goes_in_the_second_round_that_finds_it() {
+    for (remedies, spared) in [(Remedies::as_reported(), false), (Remedies::recommended(), true)] {
+        let mut cluster = Cluster::new(managed(), SandboxVersions::Both, remedies).await;
+        cluster.create_and_settle().await;
+        let name = names::supervisor_pod(ID);
+        let mut pod = cluster.object("pods", &name).expect("a supervisor Pod");
+        cluster.stop().await.expect("stopped");
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let annotations = json!({names::GENERATION: "the-next"});
+        pod["metadata"] = json!({"name": name, "labels": pod["metadata"]["labels"], "annotations": annotations});
+        let spec = pod["spec"].as_object_mut().expect("a spec");
+        spec.remove("nodeName");
+        let api: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(cluster.outsider(), cluster.namespace);
+        let pod = serde_json::from_value(json!({"metadata": pod["metadata"], "spec": pod["spec"]})).expect("a Pod");
+        api.create(&PostParams::default(), &pod).await.expect("created");
+        let there = |cluster: &Cluster| {
+            cluster.object("pods", &name).is_some_and(|pod| pod["metadata"]["deletionTimestamp"].is_null())
+        };
+        let _watch = cluster.open().await;
+        assert_eq!(there(&cluster), spared, "{remedies:?}: the round at the opening of the watch");
+        tokio::time::sleep(Duration::from_secs(29)).await;
+        assert_eq!(there(&cluster), spared, "{remedies:?}");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(!there(&cluster), "{remedies:?}: the next round");
+    }
 }
 
 #[tokio::test(start_paused = true)]
